@@ -1,0 +1,51 @@
+/** The directions of DESIGN: who may import whom. A violation fails `npm run check`. */
+const only = (name, from, allowed) => ({
+  name,
+  severity: 'error',
+  from: { path: from },
+  to: { path: '^src/', pathNot: [from, ...allowed] },
+})
+
+module.exports = {
+  forbidden: [
+    { name: 'no-cycles', severity: 'error', from: {}, to: { circular: true, viaOnly: { dependencyTypesNot: ['type-only'] } } },
+    { name: 'no-orphans', severity: 'error', from: { orphan: true, path: '^src/', pathNot: '^src/(api|worker|start|cli)\\.ts$' }, to: {} },
+    only('domain-imports-nothing-of-ours', '^src/domain/', []),
+    only('storage', '^src/storage/', ['^src/domain/']),
+    only('services', '^src/services/', ['^src/storage/', '^src/domain/']),
+    only('http', '^src/http/', ['^src/services/', '^src/domain/', '^src/log\\.ts$']),
+    only('operation-types', '^src/operation-types/', ['^src/domain/']),
+    only('engine', '^src/engine/', [
+      '^src/services/',
+      '^src/storage/',
+      '^src/domain/',
+      '^src/operation-types/',
+      '^src/(log|probe)\\.ts$',
+    ]),
+    only('maintenance', '^src/maintenance/', [
+      '^src/services/',
+      '^src/storage/',
+      '^src/domain/',
+      '^src/operation-types/',
+      '^src/(log|probe)\\.ts$',
+    ]),
+    {
+      name: 'database-drivers-in-storage-only',
+      severity: 'error',
+      from: { path: '^src/', pathNot: '^src/storage/' },
+      to: { path: 'node_modules/(drizzle-orm|postgres)/' },
+    },
+    {
+      name: 'fastify-in-http-only',
+      severity: 'error',
+      from: { path: '^src/', pathNot: '^src/http/' },
+      to: { path: 'node_modules/(fastify|@fastify)/' },
+    },
+  ],
+  options: {
+    doNotFollow: { path: 'node_modules' },
+    tsPreCompilationDeps: true,
+    tsConfig: { fileName: 'tsconfig.json' },
+    enhancedResolveOptions: { exportsFields: ['exports'], conditionNames: ['import', 'node', 'default', 'types'] },
+  },
+}

@@ -1,0 +1,219 @@
+import { readFileSync } from 'node:fs'
+import path from 'node:path'
+import { inspect } from 'node:util'
+import { z } from 'zod'
+import { ConfigurationError } from './domain/errors.ts'
+
+/**
+ * The only reader of `process.env`. Every setting is listed here with its default and its limits; a bad value, or an
+ * `OPLEDGER_*` key that nobody knows, stops the start with one line that names the key.
+ *
+ * Secrets (`DATABASE_URL`, `OPLEDGER_SECRET_<NAME>`) may come from a file instead: `<KEY>_FILE` holds its path.
+ */
+export type ProcessKind = 'start' | 'api' | 'worker' | 'migrate' | 'cli'
+export type LogLevel = 'fatal' | 'error' | 'warn' | 'info' | 'debug' | 'trace' | 'silent'
+export type Environment = Readonly<Record<string, string | undefined>>
+
+export interface Config {
+  /** Null only for `start` and `cli`: the embedded PostgreSQL in `dataDir` is used then. */
+  readonly databaseUrl: string | null
+  /** Named prepared statements; off behind PgBouncer before 1.21 in transaction mode. */
+  readonly databasePrepare: boolean
+  /** Connections per process. */
+  readonly databasePool: number
+  readonly host: string
+  readonly port: number
+  /** Where clients reach the api, without a trailing slash; null: URLs in answers are relative. */
+  readonly publicUrl: string | null
+  readonly auth: 'keys' | 'off'
+  readonly logLevel: LogLevel
+  /** Absolute paths of type files; empty: the built-in examples. */
+  readonly types: readonly string[]
+  readonly dataDir: string
+  /** Worker processes under `start`. */
+  readonly workers: number
+  /** Shards that one worker runs at once. */
+  readonly workerConcurrency: number
+  /** For `{env.X}` placeholders: the environment without its secrets. */
+  readonly env: Environment
+  /** For `{secret.X}` placeholders. */
+  readonly secret: (name: string) => string | undefined
+}
+export type ConfigWithDatabase = Config & { readonly databaseUrl: string }
+
+const SECRET_PREFIX = 'OPLEDGER_SECRET_'
+const KNOWN_OPLEDGER_KEYS = ['OPLEDGER_TYPES', 'OPLEDGER_DATA_DIR']
+const SECRET_FILE_BYTES_MAX = 65_536
+
+const wholeNumber = (min: number, max: number, fallback: number) =>
+  z
+    .string()
+    .default(String(fallback))
+    .refine((text) => /^\d{1,9}$/.test(text) && Number(text) >= min && Number(text) <= max, {
+      error: (issue) => `"${String(issue.input)}" is not a whole number from ${min} to ${max}`,
+    })
+    .transform(Number)
+
+const oneOf = <const T extends readonly [string, ...string[]]>(values: T) =>
+  z.enum(values, { error: (issue) => `"${String(issue.input)}" is not one of ${values.join(', ')}` })
+
+const parseUrl = (text: string): URL | null => (URL.canParse(text) ? new URL(text) : null)
+
+const settings = z.object({
+  // The value is never repeated in the message: it carries a password.
+  DATABASE_URL: z
+    .string()
+    .refine((text) => ['postgres:', 'postgresql:'].includes(parseUrl(text)?.protocol ?? ''), {
+      error: 'is not a URL like postgres://user:password@host:5432/database',
+    })
+    .optional(),
+  DATABASE_PREPARE: oneOf(['on', 'off']).default('on'),
+  DATABASE_POOL: wholeNumber(2, 200, 10),
+  HOST: z.string().regex(/^\S+$/, { error: 'contains white space' }).default('127.0.0.1'),
+  PORT: wholeNumber(1, 65_535, 3000),
+  PUBLIC_URL: z
+    .string()
+    .refine(
+      (text) => {
+        const url = parseUrl(text)
+        return url !== null && /^https?:$/.test(url.protocol) && url.search === '' && url.hash === ''
+      },
+      { error: (issue) => `"${String(issue.input)}" is not an http(s) URL without a query` },
+    )
+    .optional(),
+  AUTH: oneOf(['keys', 'off']).optional(),
+  LOG_LEVEL: oneOf(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']).default('info'),
+  OPLEDGER_TYPES: z.string().default(''),
+  OPLEDGER_DATA_DIR: z.string().default('.opledger'),
+  WORKERS: wholeNumber(1, 64, 1),
+  WORKER_CONCURRENCY: wholeNumber(1, 256, 8),
+})
+
+const isLoopback = (host: string): boolean => host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host)
+
+/** Where a client on this machine reaches the api, without a trailing slash. */
+export const localUrl = (host: string, port: number): string => {
+  const reachable = host === '0.0.0.0' || host === '::' ? 'localhost' : host
+  return `http://${reachable.includes(':') ? `[${reachable}]` : reachable}:${port}`
+}
+
+/** An empty value counts as absent: `KEY=` is how compose files and shells pass on what is not set. */
+const withoutEmpty = (env: Environment): Record<string, string> =>
+  Object.fromEntries(Object.entries(env).filter((entry): entry is [string, string] => Boolean(entry[1])))
+
+const readSecretFile = (key: string, file: string): string => {
+  let text: string
+  try {
+    text = readFileSync(file, 'utf8')
+  } catch (error) {
+    throw new ConfigurationError(`${key}: cannot read ${file} (${(error as NodeJS.ErrnoException).code})`, {
+      cause: error,
+    })
+  }
+  const value = text.replace(/\r?\n$/, '')
+  if (value === '' || value.length > SECRET_FILE_BYTES_MAX) {
+    throw new ConfigurationError(`${key}: ${file} is ${value === '' ? 'empty' : 'too large for a secret'}`)
+  }
+  return value
+}
+
+/** The secret under `key`, given directly or by `<key>_FILE`, never both: one of them would be silently ignored. */
+const readSecret = (env: Record<string, string>, key: string): string | undefined => {
+  const file = env[`${key}_FILE`]
+  if (file === undefined) return env[key]
+  if (env[key] !== undefined) throw new ConfigurationError(`${key}: set either ${key} or ${key}_FILE, not both`)
+  return readSecretFile(`${key}_FILE`, file)
+}
+
+const readSecrets = (env: Record<string, string>): Map<string, string> => {
+  const secrets = new Map<string, string>()
+  for (const key of Object.keys(env)) {
+    if (!key.startsWith(SECRET_PREFIX)) continue
+    const fullName = key.endsWith('_FILE') ? key.slice(0, -'_FILE'.length) : key
+    const name = fullName.slice(SECRET_PREFIX.length)
+    if (name === '') throw new ConfigurationError(`${key}: a secret needs a name, as in ${SECRET_PREFIX}TOKEN`)
+    const value = readSecret(env, fullName)
+    if (value !== undefined) secrets.set(name, value)
+  }
+  return secrets
+}
+
+const refuseUnknownKeys = (env: Record<string, string>): void => {
+  for (const key of Object.keys(env)) {
+    if (!key.startsWith('OPLEDGER_') || key.startsWith(SECRET_PREFIX) || KNOWN_OPLEDGER_KEYS.includes(key)) continue
+    const known = [...KNOWN_OPLEDGER_KEYS, `${SECRET_PREFIX}<NAME>`].join(', ')
+    throw new ConfigurationError(`${key}: no such setting; the OPLEDGER_ settings are ${known}`)
+  }
+}
+
+const isSecretKey = (key: string): boolean => /^DATABASE_URL(_FILE)?$/.test(key) || key.startsWith(SECRET_PREFIX)
+
+/** What may be printed: `console.log` and `JSON.stringify` of a config never show a secret. */
+const hideSecrets = (config: Config): Config => {
+  const printable = () => {
+    const { env: _env, secret: _secret, databaseUrl, ...rest } = config
+    return { ...rest, databaseUrl: databaseUrl === null ? null : '[redacted]' }
+  }
+  Object.defineProperty(config, 'toJSON', { value: printable })
+  Object.defineProperty(config, inspect.custom, { value: printable })
+  return Object.freeze(config)
+}
+
+export function loadConfig(env: Environment, process: 'api' | 'worker' | 'migrate'): ConfigWithDatabase
+export function loadConfig(env: Environment, process: ProcessKind): Config
+export function loadConfig(env: Environment, process: ProcessKind): Config {
+  const given = withoutEmpty(env)
+  refuseUnknownKeys(given)
+  const secrets = readSecrets(given)
+  const parsed = settings.safeParse({ ...given, DATABASE_URL: readSecret(given, 'DATABASE_URL') })
+  if (!parsed.success) {
+    const issue = parsed.error.issues[0]
+    throw new ConfigurationError(`${String(issue?.path[0])}: ${issue?.message}`)
+  }
+  const values = parsed.data
+  const loopback = isLoopback(values.HOST)
+  const auth = values.AUTH ?? (process === 'start' && loopback ? 'off' : 'keys')
+  if (auth === 'off' && !loopback) {
+    throw new ConfigurationError(
+      `AUTH: off is allowed on a loopback HOST only, and HOST is ${values.HOST}; use AUTH=keys`,
+    )
+  }
+  if (values.DATABASE_URL === undefined && process !== 'start' && process !== 'cli') {
+    throw new ConfigurationError(
+      `DATABASE_URL: is needed by ${process}; only \`opledger start\` brings its own PostgreSQL`,
+    )
+  }
+  return hideSecrets({
+    databaseUrl: values.DATABASE_URL ?? null,
+    databasePrepare: values.DATABASE_PREPARE === 'on',
+    databasePool: values.DATABASE_POOL,
+    host: values.HOST,
+    port: values.PORT,
+    publicUrl: values.PUBLIC_URL?.replace(/\/+$/, '') ?? null,
+    auth,
+    logLevel: values.LOG_LEVEL,
+    types: Object.freeze(
+      values.OPLEDGER_TYPES.split(',')
+        .map((text) => text.trim())
+        .filter((text) => text !== '')
+        .map((text) => path.resolve(text)),
+    ),
+    dataDir: path.resolve(values.OPLEDGER_DATA_DIR),
+    workers: values.WORKERS,
+    workerConcurrency: values.WORKER_CONCURRENCY,
+    env: Object.freeze(Object.fromEntries(Object.entries(given).filter(([key]) => !isSecretKey(key)))),
+    secret: (name) => secrets.get(name),
+  })
+}
+
+export function loadConfigFromProcess(kind: 'api' | 'worker' | 'migrate'): ConfigWithDatabase
+export function loadConfigFromProcess(kind: ProcessKind): Config
+export function loadConfigFromProcess(kind: ProcessKind): Config {
+  return loadConfig(process.env, kind)
+}
+
+/** The environment for a process that `start` spawns: ours, with what `start` decided. */
+export const childEnvironment = (databaseUrl: string, auth: Config['auth']): Record<string, string | undefined> => {
+  const { DATABASE_URL_FILE: _file, ...inherited } = process.env
+  return { ...inherited, DATABASE_URL: databaseUrl, AUTH: auth }
+}

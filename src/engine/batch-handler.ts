@@ -1,0 +1,120 @@
+import { sanitiseText } from '../domain/failure.ts'
+import type { BatchResult, BatchRun, OperationType, TransactionSql } from '../domain/operation-type.ts'
+import type { Parameter, Sql } from '../storage/database.ts'
+import { abortsBatch, faultCode } from '../storage/database-faults.ts'
+import type { BatchOutcome } from '../storage/run/transactional.ts'
+import { failureFate } from './reports.ts'
+import type { BatchEntry, TransactionalExecutor } from './transactional.ts'
+
+const MESSAGE_MAX = 500
+
+interface BatchWork {
+  sql: Sql
+  type: OperationType
+  executor: TransactionalExecutor
+  items: readonly BatchEntry[]
+  run: BatchRun
+}
+
+class HandlerStalled extends Error {
+  override readonly name = 'HandlerStalled'
+}
+
+/**
+ * Runs the handler on a batch within the caller's transaction. A failure is rolled back to a savepoint and the batch is
+ * halved, until the failing items stand alone; the others keep what they did. What speaks of the database, and not of the
+ * items (see `abortsBatch`), is thrown on.
+ */
+export const executeBatch = async (work: BatchWork): Promise<BatchOutcome[]> => {
+  const { sql, items } = work
+  if (items.length === 0) return []
+  await sql`savepoint batch`
+  try {
+    const results = await callHandler(work)
+    await sql`release savepoint batch`
+    return items.map((item) => outcome(work.type, item, results.get(item.key)))
+  } catch (error) {
+    if (abortsBatch(error)) throw error
+    await sql`rollback to savepoint batch`
+    await sql`release savepoint batch`
+    const [item] = items
+    if (items.length === 1 && item) return [failedOutcome(work.type, item, error)]
+    const middle = Math.ceil(items.length / 2)
+    const first = await executeBatch({ ...work, items: items.slice(0, middle) })
+    const second = await executeBatch({ ...work, items: items.slice(middle) })
+    return [...first, ...second]
+  }
+}
+
+const callHandler = async ({ sql, type, executor, items, run }: BatchWork): Promise<Map<string, BatchResult>> => {
+  let over = false
+  // a handler that hangs, or leaves statements unawaited, must not touch the transaction afterwards
+  const tx: TransactionSql = (strings, ...parameters) => {
+    if (over) return Promise.reject(new Error('the transaction of this batch is over'))
+    return sql(strings, ...(parameters as Parameter[]))
+  }
+  let timer: NodeJS.Timeout | undefined
+  try {
+    const results = await Promise.race([
+      executor.runBatch(
+        tx,
+        items.map(({ key, input, effectKey, attempt }) => ({ key, input, effectKey, attempt })),
+        run,
+      ),
+      new Promise<never>((_, reject) => {
+        timer = setTimeout(
+          () => reject(new HandlerStalled(`the handler did not come back within ${type.stallMs} ms`)),
+          type.stallMs,
+        )
+      }),
+    ])
+    return new Map((results ?? []).map((result) => [result.key, result]))
+  } finally {
+    over = true
+    clearTimeout(timer)
+  }
+}
+
+const outcome = (type: OperationType, item: BatchEntry, result: BatchResult | undefined): BatchOutcome => {
+  const applied: BatchOutcome = {
+    ord: item.ord,
+    item: 'applied',
+    failureClass: null,
+    reasonCode: null,
+    message: null,
+    effectRef: null,
+    retryMs: null,
+    fingerprint: null,
+  }
+  if (result === undefined) return applied
+  switch (result.state) {
+    case 'applied':
+      return { ...applied, effectRef: result.effectRef ?? null }
+    case 'skipped':
+      return { ...applied, item: 'skipped', reasonCode: result.reasonCode, effectRef: result.effectRef ?? null }
+    case 'failed': {
+      const failure = {
+        failureClass: result.failureClass,
+        reasonCode: result.reasonCode ?? null,
+        message: result.message === undefined ? null : sanitiseText(result.message, MESSAGE_MAX),
+      }
+      return { ...applied, item: 'failed', ...failure, ...failureFate(type, failure, item) }
+    }
+  }
+}
+
+/** An error of one item alone: the data is wrong (class 22), it conflicts with other data (23), or the code failed. */
+const failedOutcome = (type: OperationType, item: BatchEntry, error: unknown): BatchOutcome => {
+  const code = faultCode(error)
+  const failure = {
+    failureClass: code.startsWith('22')
+      ? ('validation_rejected' as const)
+      : code.startsWith('23')
+        ? ('conflict' as const)
+        : ('transient' as const),
+    reasonCode:
+      error instanceof HandlerStalled ? 'HANDLER_STALLED' : /^[0-9A-Z]{5}$/.test(code) ? code : 'HANDLER_ERROR',
+    message: sanitiseText(error instanceof Error ? error.message : String(error), MESSAGE_MAX),
+  }
+  return { ord: item.ord, item: 'failed', ...failure, effectRef: null, ...failureFate(type, failure, item) }
+}

@@ -1,0 +1,12 @@
+import type { Log } from '../log.ts'
+import type { Database } from '../storage/database.ts'
+import type { WakeUps } from '../storage/wake-ups.ts'
+import type { TypeMeter } from './type-meter.ts'
+
+/** What a run works with. */
+export interface RunContext {
+  database: Database
+  wakeUps: WakeUps
+  meter: TypeMeter
+  log: Log
+}

@@ -1,0 +1,284 @@
+/**
+ * Running a shard of an external type. Three steps an item, each committed before the next: the intent (claim), the call
+ * (send), the outcome (converge). They overlap: while one window is sent the next is claimed, and outcomes are written in
+ * whatever groups are ready when the last write is back.
+ *
+ *   claim ≤ concurrency ─▶ queue ─▶ in the air ≤ concurrency ─▶ answered ─▶ converge (one at a time)
+ *   └──────────────────── outstanding ≤ 2 × concurrency ────────────────────┘  = what a crash can leave uncertain
+ *
+ * A stop, a lost lease or a give-back closes the gate: what is queued goes back unsent, what is in the air is awaited (to
+ * break it off would only make it uncertain), and every answer is written, also after the lease is lost.
+ */
+
+import { formatId } from '../domain/ids.ts'
+import { maySend, sendByMs } from '../domain/lease.ts'
+import type { Executor } from '../domain/operation-type.ts'
+import { convergeEvidence } from '../services/converge.ts'
+import { abortsBatch } from '../storage/database-faults.ts'
+import { reserveCalls } from '../storage/rate-limits.ts'
+import { claimIntents } from '../storage/run/claim-intents.ts'
+import { claimRetries, explainKnownKeys } from '../storage/run/claim-retries.ts'
+import type { Report } from '../storage/run/converge.ts'
+import { type RunnableItem, readDueRetries, readItems, readOwnIntents, readWindow } from '../storage/run/window.ts'
+import type { RunContext } from './context.ts'
+import type { HeldShard } from './held-shard.ts'
+import { sentReport, unsentReport } from './reports.ts'
+
+type ExternalExecutor = Extract<Executor, { kind: 'external' }>
+
+interface ClaimedItem extends RunnableItem {
+  send: number
+  attempt: number
+  resend: boolean
+  /** Last instant, on our clock, at which the call may start. */
+  sendByMs: number
+}
+
+/** Items read ahead of the cursor. */
+const READ_AHEAD = 500
+/** Due retries are looked for this often while new items are left, and always at the end. */
+const RETRY_LOOK_MS = 200
+const WAKE_MS = 1_000
+const REPORTS_MAX = 1_000
+/** An outcome that cannot be written is kept and tried for so long; then a takeover will call it uncertain. */
+const WRITE_PATIENCE_MS = 120_000
+const WRITE_RETRY_MS = 250
+
+export const runExternal = async (
+  context: RunContext,
+  held: HeldShard,
+  executor: ExternalExecutor,
+  traceparent: string | null,
+): Promise<void> => {
+  const { database, meter, log } = context
+  const { lease, type } = held
+  const concurrency = held.isIsolated ? 1 : type.concurrency
+  const queue: ClaimedItem[] = []
+  const answered: Report[] = []
+  let ahead: RunnableItem[] = []
+  let cursor = lease.cursor
+  let inTheAir = 0
+  let writing = 0
+  let claiming = false
+  let exhausted = false
+  /** The last claim failed without an answer: what it left behind is read back at the end. */
+  let claimUnclear = false
+  let retriesLookedAt = Number.NEGATIVE_INFINITY
+
+  const outstanding = (): number => queue.length + inTheAir + answered.length + writing
+
+  const claimWindow = async (room: number): Promise<void> => {
+    if (type.ratePerSecond !== null) await awaitRate(room)
+    if (!held.mayGoOn) return
+    const isDue = cursor >= lease.toOrd || performance.now() - retriesLookedAt >= RETRY_LOOK_MS
+    if (isDue && (await claimDueRetries(room))) return
+    if (cursor >= lease.toOrd) {
+      exhausted = true
+      return
+    }
+    if (ahead.length === 0) {
+      ahead = await database.query((connection) =>
+        readWindow(connection, lease, cursor, Math.min(lease.toOrd, cursor + READ_AHEAD)),
+      )
+    }
+    const items = ahead.slice(0, room)
+    const askedAtMs = performance.now()
+    const won = await database.query((connection) =>
+      claimIntents(connection, lease, {
+        from: cursor,
+        to: cursor + items.length,
+        items,
+        sendByMs: type.leaseMs - executor.callTimeoutMs,
+      }),
+    )
+    if (won === null) return refused()
+    ahead = ahead.slice(items.length)
+    cursor += items.length
+    for (const item of items) {
+      if (won.has(item.ord))
+        queue.push({ ...item, send: 1, attempt: 1, resend: false, sendByMs: lastSendMs(askedAtMs) })
+    }
+  }
+
+  /** True when retries were claimed. */
+  const claimDueRetries = async (room: number): Promise<boolean> => {
+    retriesLookedAt = performance.now()
+    const ords = await database.query((connection) => readDueRetries(connection, lease, room))
+    if (ords.length === 0) return false
+    const askedAtMs = performance.now()
+    const won = await database.query((connection) =>
+      claimRetries(connection, lease, ords, type.leaseMs - executor.callTimeoutMs),
+    )
+    if (won === null) {
+      refused()
+      return true
+    }
+    if (won.length < ords.length) await explainKnownKeys(database, lease, ords, type.codeVersion)
+    if (won.length === 0) return false
+    const items = await database.query((connection) =>
+      readItems(
+        connection,
+        lease,
+        won.map((retry) => retry.ord),
+      ),
+    )
+    const byOrd = new Map(items.map((item) => [item.ord, item]))
+    for (const retry of won) {
+      const item = byOrd.get(retry.ord)
+      if (item) queue.push({ ...item, ...retry, sendByMs: lastSendMs(askedAtMs) })
+    }
+    meter.retries(type.name, won.filter((retry) => retry.attempt > 1).length)
+    return true
+  }
+
+  const lastSendMs = (askedAtMs: number): number =>
+    sendByMs({ leaseEndsMs: askedAtMs + type.leaseMs, callTimeoutMs: executor.callTimeoutMs })
+
+  /** The fence did not hold: a stop or a loss that the heartbeat has not told yet. No more claims in this run. */
+  const refused = (): void => {
+    exhausted = true
+  }
+
+  const awaitRate = async (calls: number): Promise<void> => {
+    const waitMs = await database.query((connection) =>
+      reserveCalls(connection, type.name, type.ratePerSecond ?? Number.POSITIVE_INFINITY, calls),
+    )
+    const readyAtMs = performance.now() + waitMs
+    for (let left = waitMs; left > 0 && held.mayGoOn; left = readyAtMs - performance.now()) {
+      held.step()
+      await held.nextWake(Math.min(left, WAKE_MS))
+    }
+  }
+
+  const claim = (): void => {
+    const room = Math.min(concurrency, 2 * concurrency - outstanding())
+    claiming = true
+    claimWindow(room)
+      .catch((error: unknown) => {
+        claimUnclear = true
+        exhausted = true
+        log.warn({ err: error, operation_id: lease.operationId, shard: lease.shard }, 'claiming a window failed')
+      })
+      .finally(() => {
+        claiming = false
+        held.step()
+        held.wake()
+      })
+  }
+
+  const send = (item: ClaimedItem): void => {
+    const nowMs = performance.now()
+    const window = {
+      nowMs,
+      leaseEndsMs: held.leaseEndsMs,
+      sendByMs: item.sendByMs,
+      callTimeoutMs: executor.callTimeoutMs,
+    }
+    if (!held.mayGoOn || !maySend(window)) {
+      answered.push(unsentReport(item))
+      return
+    }
+    inTheAir++
+    executor
+      .send({
+        effectKey: item.effectKey,
+        itemKey: item.key,
+        input: item.input,
+        operationId: formatId('op', lease.operationId),
+        type: type.name,
+        attempt: item.attempt,
+        traceparent,
+      })
+      .then(
+        ({ outcome, downstreamError }) => {
+          meter.record({ type: type.name, durationMs: performance.now() - nowMs, downstreamError })
+          answered.push(sentReport(type, item, outcome))
+        },
+        (error: unknown) => {
+          // an executor promises not to throw; if one does, the call may have happened
+          log.error({ err: error, effect_key: item.effectKey }, 'an executor threw')
+          answered.push(sentReport(type, item, { state: 'uncertain', reasonCode: 'EXECUTOR_ERROR' }))
+        },
+      )
+      .finally(() => {
+        inTheAir--
+        held.step()
+        held.wake()
+      })
+  }
+
+  const write = (reports: Report[]): void => {
+    writing = reports.length
+    writePatiently(context, held, executor, reports).finally(() => {
+      writing = 0
+      held.step()
+      held.wake()
+    })
+  }
+
+  for (;;) {
+    while (queue.length > 0 && (inTheAir < concurrency || !held.mayGoOn)) send(queue.shift() as ClaimedItem)
+    if (writing === 0 && answered.length > 0) write(answered.splice(0, REPORTS_MAX))
+    const room = 2 * concurrency - outstanding()
+    const wantsMore = held.mayGoOn && !exhausted && !claiming && queue.length < concurrency
+    if (wantsMore && room >= Math.max(1, Math.ceil(concurrency / 2)) && (!held.isIsolated || outstanding() === 0))
+      claim()
+    if (!claiming && outstanding() === 0 && (exhausted || !held.mayGoOn)) break
+    await held.nextWake(WAKE_MS)
+  }
+  if (claimUnclear) await returnUnclear(context, held, executor)
+}
+
+/** After a claim without an answer: its intents, if there are any, were never sent, and this worker knows it. */
+const returnUnclear = async (context: RunContext, held: HeldShard, executor: ExternalExecutor): Promise<void> => {
+  const intents = await patiently(held, context, () =>
+    context.database.query((connection) => readOwnIntents(connection, held.lease)),
+  )
+  if (intents && intents.length > 0) await writePatiently(context, held, executor, intents.map(unsentReport))
+}
+
+const writePatiently = async (
+  context: RunContext,
+  held: HeldShard,
+  executor: ExternalExecutor,
+  reports: Report[],
+): Promise<void> => {
+  const { lease, type } = held
+  const converged = await patiently(held, context, () =>
+    convergeEvidence(context, lease, {
+      source: 'worker',
+      epoch: lease.epoch,
+      workerId: lease.workerId,
+      actor: null,
+      codeVersion: type.codeVersion,
+      lookupAfterMs: executor.lookup?.afterMs ?? null,
+      reports,
+    }),
+  )
+  if (converged === null) return
+  context.meter.items(
+    type.name,
+    reports.filter((report) => report.item !== null).length,
+    reports.filter((report) => report.failureClass === 'validation_rejected').length,
+  )
+  if (!converged.mine) held.lost = true
+  if (converged.stopRequested !== null) held.stop = converged.stopRequested
+}
+
+/** Repeats what is safe to repeat while the database is away. Null: it did not come back in time. */
+const patiently = async <T>(held: HeldShard, { log }: RunContext, work: () => Promise<T>): Promise<T | null> => {
+  const until = performance.now() + WRITE_PATIENCE_MS
+  for (;;) {
+    try {
+      return await work()
+    } catch (error) {
+      const fields = { err: error, operation_id: held.lease.operationId, shard: held.lease.shard }
+      if (!abortsBatch(error) || performance.now() > until) {
+        log.error(fields, 'outcomes could not be written; a takeover will call them uncertain')
+        return null
+      }
+      log.warn(fields, 'outcomes are kept until the database is back')
+      await new Promise((resolve) => setTimeout(resolve, WRITE_RETRY_MS))
+    }
+  }
+}

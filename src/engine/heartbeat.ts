@@ -1,0 +1,155 @@
+/**
+ * Heartbeats of one worker, on a connection pool of their own: they never wait behind work.
+ *
+ * Each beat renews the leases of runs that still move, learns which shards were told to stop, closes their gates in memory
+ * and only then acknowledges. A beat that fails changes nothing: the run counts its lease on its own clock and stops before
+ * anybody may take over. A wake-up `stop` brings the next look forward; losing it costs one beat.
+ *
+ * They go on while the worker drains, until the last batch is written.
+ */
+import { heartbeatMs } from '../domain/lease.ts'
+import type { Log } from '../log.ts'
+import type { Database } from '../storage/database.ts'
+import { acknowledgeStops, type RenewedLease, readLeases, renewLeases } from '../storage/run/heartbeat.ts'
+import { beatWorker, type WorkerPresence } from '../storage/worker-presence.ts'
+import type { HeldShard } from './held-shard.ts'
+
+/** How often the worker says that it is alive; `gone` after two of them were missed. */
+export const WORKER_BEAT_MS = 2_000
+const BEAT_MS_MIN = 100
+
+export interface Heartbeat {
+  /** Looks for stops now, without renewing. */
+  look(): void
+  state: 'active' | 'draining'
+  stop(): Promise<void>
+}
+
+export const startHeartbeat = (options: {
+  control: Database
+  presence: WorkerPresence
+  held: ReadonlySet<HeldShard>
+  log: Log
+}): Heartbeat => {
+  const { control, presence, held, log } = options
+  let stopped = false
+  let lookAgain = false
+  let looking: Promise<void> | null = null
+  let timer: NodeJS.Timeout | null = null
+
+  const apply = (shards: readonly HeldShard[], answers: readonly RenewedLease[]): HeldShard[] => {
+    const stopRequested = new Map(
+      answers.map((answer) => [`${answer.operationId}/${answer.shard}`, answer.stopRequested]),
+    )
+    const missing: HeldShard[] = []
+    for (const shard of shards) {
+      const stop = stopRequested.get(`${shard.lease.operationId}/${shard.lease.shard}`)
+      if (stop === undefined) missing.push(shard)
+      else if (stop !== shard.stop) {
+        shard.stop = stop
+        shard.wake()
+      }
+    }
+    return missing
+  }
+
+  /** Reads what the renewal did not tell: a row that was locked is still ours, one that is gone is lost. */
+  const reread = async (shards: readonly HeldShard[]): Promise<void> => {
+    if (shards.length === 0) return
+    const leases = await control.query((connection) =>
+      readLeases(
+        connection,
+        shards.map((shard) => shard.lease),
+      ),
+    )
+    for (const shard of apply(shards, leases)) {
+      shard.lost = true
+      shard.wake()
+      log.warn(
+        { operation_id: shard.lease.operationId, shard: shard.lease.shard, epoch: shard.lease.epoch },
+        'lease lost',
+      )
+    }
+    await acknowledge(shards)
+  }
+
+  const acknowledge = async (shards: readonly HeldShard[]): Promise<void> => {
+    const stopping = shards.filter((shard) => shard.stop !== null && !shard.lost)
+    if (stopping.length === 0) return
+    await control.query((connection) =>
+      acknowledgeStops(
+        connection,
+        stopping.map((shard) => shard.lease),
+      ),
+    )
+  }
+
+  const beat = async (): Promise<void> => {
+    const moving = [...held].filter((shard) => !shard.lost && !shard.isStalled)
+    const askedAtMs = performance.now()
+    if (moving.length > 0) {
+      const renewed = await control.query((connection) =>
+        renewLeases(
+          connection,
+          presence.id,
+          moving.map((shard) => shard.lease),
+        ),
+      )
+      const missing = apply(moving, renewed)
+      for (const shard of moving) if (!missing.includes(shard)) shard.renewed(askedAtMs)
+      await acknowledge(moving)
+      await reread(missing)
+    }
+  }
+
+  let presenceAt = Number.NEGATIVE_INFINITY
+  const sayAlive = async (): Promise<void> => {
+    if (performance.now() - presenceAt < WORKER_BEAT_MS) return
+    presenceAt = performance.now()
+    await control.query((connection) => beatWorker(connection, presence, heartbeat.state))
+  }
+
+  const look = (): void => {
+    if (stopped) return
+    if (looking) {
+      lookAgain = true
+      return
+    }
+    lookAgain = false
+    looking = reread([...held].filter((shard) => !shard.lost))
+      .catch((error: unknown) => log.warn({ err: error }, 'looking for stops failed'))
+      .finally(() => {
+        looking = null
+        if (lookAgain) look()
+      })
+  }
+
+  const schedule = (): void => {
+    if (stopped) return
+    const shortest = Math.min(WORKER_BEAT_MS, ...[...held].map((shard) => heartbeatMs(shard.type.leaseMs)))
+    timer = setTimeout(
+      () => {
+        Promise.allSettled([beat(), sayAlive()])
+          .then((results) => {
+            for (const result of results) {
+              if (result.status === 'rejected') log.warn({ err: result.reason }, 'heartbeat failed')
+            }
+          })
+          .finally(schedule)
+      },
+      Math.max(BEAT_MS_MIN, shortest),
+    )
+  }
+  const heartbeat: Heartbeat = {
+    look,
+    state: 'active',
+    async stop() {
+      stopped = true
+      if (timer) clearTimeout(timer)
+      await looking
+      await control.query((connection) => beatWorker(connection, presence, 'gone')).catch(() => {})
+    },
+  }
+  schedule()
+  return heartbeat
+}

@@ -1,0 +1,73 @@
+import { isLeaseLost, leaseEndsMs } from '../domain/lease.ts'
+import type { OperationType } from '../domain/operation-type.ts'
+import type { ClaimedShard } from '../storage/run/lease.ts'
+
+/**
+ * A shard in the hands of this worker: what the run and the heartbeat tell each other. The gate (`mayGoOn`) is closed in
+ * memory before a stop is acknowledged, so nothing is sent after the acknowledgement.
+ */
+export class HeldShard {
+  readonly lease: ClaimedShard
+  readonly type: OperationType
+  readonly heldSinceMs: number
+  /** On the worker's monotonic clock, counted from before the lease was asked for. */
+  leaseEndsMs: number
+  stop: 'pause' | 'cancel' | null
+  /** Somebody else holds it, or might by now. */
+  lost = false
+  /** Give it back at the next safe boundary: the worker drains, or others wait. */
+  giveBack = false
+  private lastStepMs: number
+  private waiting: (() => void)[] = []
+
+  constructor(lease: ClaimedShard, type: OperationType, askedAtMs: number) {
+    this.lease = lease
+    this.type = type
+    this.heldSinceMs = askedAtMs
+    this.lastStepMs = askedAtMs
+    this.stop = lease.stopRequested
+    this.leaseEndsMs = leaseEndsMs({ askedAtMs, leaseMs: type.leaseMs })
+  }
+
+  get isIsolated(): boolean {
+    return this.lease.claims >= 2
+  }
+
+  /** Whether a new unit of work may begin. */
+  get mayGoOn(): boolean {
+    return this.stop === null && !this.lost && !this.giveBack && !this.isOver
+  }
+
+  get isOver(): boolean {
+    return this.lost || isLeaseLost({ nowMs: performance.now(), leaseEndsMs: this.leaseEndsMs })
+  }
+
+  /** The run passed a step; without one for `stallMs` the lease is not renewed any more. */
+  step(): void {
+    this.lastStepMs = performance.now()
+  }
+
+  get isStalled(): boolean {
+    return performance.now() - this.lastStepMs > this.type.stallMs
+  }
+
+  renewed(askedAtMs: number): void {
+    this.leaseEndsMs = leaseEndsMs({ askedAtMs, leaseMs: this.type.leaseMs })
+  }
+
+  /** Tells the run that something changed: a stop, a loss, a finished call. */
+  wake(): void {
+    for (const resolve of this.waiting.splice(0)) resolve()
+  }
+
+  /** Until the next `wake`, or `ms` at most. */
+  nextWake(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, ms)
+      this.waiting.push(() => {
+        clearTimeout(timer)
+        resolve()
+      })
+    })
+  }
+}

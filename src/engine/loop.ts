@@ -1,0 +1,244 @@
+/**
+ * The loop of a worker: claims shards while it has room, runs each, and gives up its turn where others wait.
+ *
+ *  - It is woken by NOTIFY, by its own timers (a shard that it finished is due again at a known time) and, whatever
+ *    happens to these, by a poll.
+ *  - Tenants take turns: each claim starts behind the tenant that was served last.
+ *  - A shard that lost a worker without progress runs isolated: alone in this process, so that if it dies again it is
+ *    known of what.
+ *  - Draining: no claim any more, each run stops at its next safe boundary, heartbeats go on until the last one is done.
+ */
+import type { OperationType } from '../domain/operation-type.ts'
+import type { Log } from '../log.ts'
+import type { Database } from '../storage/database.ts'
+import { claimExpiredShards, claimReadyShards, othersWait, type RunnableType } from '../storage/run/claim-shards.ts'
+import type { ClaimedShard } from '../storage/run/lease.ts'
+import type { WakeUps } from '../storage/wake-ups.ts'
+import { readPausedTypes, registerWorker, type WorkerPresence } from '../storage/worker-presence.ts'
+import type { RunContext } from './context.ts'
+import { startHeartbeat } from './heartbeat.ts'
+import { HeldShard } from './held-shard.ts'
+import { runShard } from './run.ts'
+import type { TypeMeter } from './type-meter.ts'
+
+const POLL_MS = 1_000
+/** Expired leases are looked for this often, and whenever nothing else is due. */
+const TAKEOVER_MS = 500
+/** A shard gives itself back after so long if others wait. */
+const TURN_MS = 10_000
+const TURN_LOOK_MS = 1_000
+const REGISTER_RETRY_MS = 500
+
+export interface EngineOptions {
+  database: Database
+  /** For heartbeats and stops only. */
+  control: Database
+  types: readonly OperationType[]
+  wakeUps: WakeUps
+  meter: TypeMeter
+  presence: WorkerPresence
+  /** Shards at once. */
+  concurrency: number
+  log: Log
+}
+
+export interface Engine {
+  /** Resolves when every run has stopped at a safe boundary and every outcome is written. */
+  drain(): Promise<void>
+}
+
+export const startEngine = async (options: EngineOptions): Promise<Engine> => {
+  const { database, control, wakeUps, presence, concurrency, log } = options
+  const context: RunContext = { database, wakeUps, meter: options.meter, log }
+  const types = new Map(options.types.map((type) => [type.name, type]))
+  const runnable: RunnableType[] = options.types.map((type) => ({
+    name: type.name,
+    version: type.version,
+    leaseMs: type.leaseMs,
+    windowMax: type.executor.kind === 'external' ? type.concurrency : type.batch.maxItems,
+  }))
+  const held = new Set<HeldShard>()
+  const running = new Set<Promise<void>>()
+  const isolated: HeldShard[] = []
+  let isolating = false
+  let draining = false
+  let afterTenant = 0
+  let takeoverAt = Number.NEGATIVE_INFINITY
+  let wanted = true
+  let wake: () => void = () => {}
+
+  const nudge = (): void => {
+    wanted = true
+    wake()
+  }
+  const timers = new Set<NodeJS.Timeout>()
+  const nudgeIn = (ms: number): void => {
+    const timer = setTimeout(
+      () => {
+        timers.delete(timer)
+        nudge()
+      },
+      Math.min(ms, 2 ** 31 - 1),
+    )
+    timers.add(timer)
+  }
+
+  await register(control, presence, log)
+  const heartbeat = startHeartbeat({ control, presence, held, log })
+  const unsubscribe = [wakeUps.on('work', nudge), wakeUps.on('stop', () => heartbeat.look())]
+
+  const run = (shard: HeldShard): void => {
+    const fields = {
+      operation_id: shard.lease.operationId,
+      shard: shard.lease.shard,
+      epoch: shard.lease.epoch,
+      type: shard.type.name,
+    }
+    log.debug(fields, 'shard claimed')
+    const finished = runShard(context, shard)
+      .then((dueInMs) => {
+        if (dueInMs !== null) nudgeIn(dueInMs)
+      })
+      .catch((error: unknown) => {
+        // the lease runs out, and whoever takes over explains what is left
+        log.error({ ...fields, err: error }, 'a run ended in an error')
+      })
+      .finally(() => {
+        held.delete(shard)
+        running.delete(finished)
+        nudge()
+      })
+    running.add(finished)
+  }
+
+  /** Isolated shards wait until this process has nothing else in hand, then run one by one. */
+  const runIsolated = (): void => {
+    if (isolated.length === 0) return
+    if (!isolating) {
+      for (const shard of held) {
+        if (isolated.includes(shard)) continue
+        shard.giveBack = true
+        shard.wake()
+      }
+    }
+    if (running.size > 0) return
+    const next = isolated.shift()
+    isolating = isolated.length > 0
+    if (!next) return
+    for (const waiting of isolated) waiting.step()
+    run(next)
+  }
+
+  const adopt = (claimed: readonly ClaimedShard[], askedAtMs: number): void => {
+    for (const lease of claimed) {
+      const type = types.get(lease.type)
+      if (!type) continue
+      const shard = new HeldShard(lease, type, askedAtMs)
+      held.add(shard)
+      if (shard.isIsolated) isolated.push(shard)
+      else run(shard)
+    }
+  }
+
+  const claim = async (): Promise<void> => {
+    const free = (): number => concurrency - held.size
+    if (free() > 0 && performance.now() - takeoverAt >= TAKEOVER_MS) {
+      takeoverAt = performance.now()
+      const askedAtMs = performance.now()
+      adopt(
+        await database.query((connection) =>
+          claimExpiredShards(connection, { workerId: presence.id, types: runnable, limit: free() }),
+        ),
+        askedAtMs,
+      )
+    }
+    // one shard of each tenant first; what is left goes to whoever has more
+    for (const perTenant of [1, concurrency]) {
+      if (free() <= 0 || isolated.length > 0 || draining) return
+      const from = afterTenant
+      const askedAtMs = performance.now()
+      const limit = free()
+      const claimed = await database.query((connection) =>
+        claimReadyShards(connection, { workerId: presence.id, types: runnable, limit, perTenant, afterTenant: from }),
+      )
+      adopt(claimed, askedAtMs)
+      const last = claimed.at(-1)
+      afterTenant = claimed.length < limit || !last ? 0 : last.tenantId
+      // the turn began in the middle of the tenants: those before it are next
+      if (claimed.length === 0 && from > 0) wanted = true
+    }
+  }
+
+  const loop = async (): Promise<void> => {
+    while (!draining) {
+      if (!wanted) {
+        await new Promise<void>((resolve) => {
+          const timer = setTimeout(resolve, POLL_MS)
+          wake = () => {
+            clearTimeout(timer)
+            resolve()
+          }
+        })
+      }
+      wanted = false
+      if (draining) return
+      runIsolated()
+      if (isolated.length > 0) continue
+      await claim().catch((error: unknown) => log.warn({ err: error }, 'claiming shards failed'))
+      runIsolated()
+    }
+  }
+  const looping = loop()
+
+  const turns = setInterval(() => {
+    void takeTurns().catch((error: unknown) => log.warn({ err: error }, 'looking who waits failed'))
+  }, TURN_LOOK_MS)
+
+  const takeTurns = async (): Promise<void> => {
+    if (held.size === 0 || draining) return
+    const paused = await control.query(readPausedTypes)
+    for (const shard of held) {
+      if (!paused.has(shard.type.name)) continue
+      shard.giveBack = true
+      shard.wake()
+    }
+    if (held.size < concurrency) return
+    const longest = [...held].filter((shard) => performance.now() - shard.heldSinceMs > TURN_MS && !shard.giveBack)
+    if (longest.length === 0 || !(await control.query((connection) => othersWait(connection, runnable)))) return
+    for (const shard of longest) {
+      shard.giveBack = true
+      shard.wake()
+    }
+  }
+
+  return {
+    async drain() {
+      draining = true
+      heartbeat.state = 'draining'
+      clearInterval(turns)
+      for (const off of unsubscribe) off()
+      wake()
+      await looping
+      for (const shard of held) {
+        shard.giveBack = true
+        shard.wake()
+      }
+      // shards that waited for their isolated run are given back like the others, at their first boundary
+      for (const shard of isolated.splice(0)) run(shard)
+      while (running.size > 0) await Promise.all(running)
+      for (const timer of timers) clearTimeout(timer)
+      await heartbeat.stop()
+    },
+  }
+}
+
+const register = async (control: Database, presence: WorkerPresence, log: Log): Promise<void> => {
+  for (;;) {
+    try {
+      return await control.query((connection) => registerWorker(connection, presence))
+    } catch (error) {
+      log.warn({ err: error }, 'the database is not there yet')
+      await new Promise((resolve) => setTimeout(resolve, REGISTER_RETRY_MS))
+    }
+  }
+}

@@ -1,0 +1,205 @@
+/**
+ * Running a shard of a transactional type: batch after batch, each one transaction of effects, handler, ledger and cursor
+ * (storage/run/transactional.ts). A batch whose handler fails is halved until the failing items stand alone; faults of the
+ * database abort the batch and never fail an item. A stop between two batches is a safe boundary; a stop within one rolls
+ * it back, as its fence no longer holds.
+ */
+import { formatId } from '../domain/ids.ts'
+import type { Executor } from '../domain/operation-type.ts'
+import type { Database, Sql } from '../storage/database.ts'
+import { abortsBatch } from '../storage/database-faults.ts'
+import { explainKnownKeys } from '../storage/run/claim-retries.ts'
+import { type BatchItemKey, type BatchOutcome, commitBatch, takeBatchEffects } from '../storage/run/transactional.ts'
+import {
+  chargeSuspect,
+  type RunnableItem,
+  readDueRetries,
+  readItems,
+  readPosition,
+  readRetryAttempts,
+  readWindow,
+} from '../storage/run/window.ts'
+import { executeBatch } from './batch-handler.ts'
+import type { RunContext } from './context.ts'
+import type { HeldShard } from './held-shard.ts'
+import { failureFate } from './reports.ts'
+
+export type TransactionalExecutor = Extract<Executor, { kind: 'transactional' }>
+
+export interface BatchEntry extends RunnableItem, BatchItemKey {}
+
+interface Batch {
+  items: BatchEntry[]
+  /** The window below which the cursor moves; null for due retries. */
+  range: { from: number; to: number } | null
+}
+
+/** Windows read ahead of the cursor. */
+const WINDOWS_AHEAD = 4
+const RETRY_LOOK_MS = 500
+const DATABASE_WAIT_MS = 250
+const DATABASE_TRIES_MAX = 40
+
+class FenceLost extends Error {
+  override readonly name = 'FenceLost'
+}
+
+export const runTransactional = async (
+  context: RunContext,
+  held: HeldShard,
+  executor: TransactionalExecutor,
+): Promise<void> => {
+  const { database, meter, log } = context
+  const { lease, type } = held
+  let cursor = lease.cursor
+  let ahead: RunnableItem[] = []
+  let size = type.batch.maxItems
+  let retriesLookedAt = Number.NEGATIVE_INFINITY
+  let faults = 0
+
+  const isolated = (): boolean => held.isIsolated && cursor < (lease.isolateUntil ?? 0)
+
+  const nextRetries = async (limit: number): Promise<Batch | null> => {
+    retriesLookedAt = performance.now()
+    const ords = await database.query((connection) => readDueRetries(connection, lease, limit))
+    if (ords.length === 0) return null
+    await explainKnownKeys(database, lease, ords, type.codeVersion)
+    const attempts = await database.query((connection) => readRetryAttempts(connection, lease, ords))
+    if (attempts.size === 0) return null
+    const items = await database.query((connection) => readItems(connection, lease, [...attempts.keys()]))
+    meter.retries(type.name, [...attempts.values()].filter((attempt) => attempt > 1).length)
+    return { items: items.map((item) => ({ ...item, attempt: attempts.get(item.ord) ?? 1 })), range: null }
+  }
+
+  const nextBatch = async (): Promise<Batch | null> => {
+    const limit = isolated() ? 1 : size
+    if (cursor >= lease.toOrd || performance.now() - retriesLookedAt >= RETRY_LOOK_MS) {
+      const retries = await nextRetries(limit)
+      if (retries) return retries
+    }
+    if (cursor >= lease.toOrd) return null
+    if (ahead.length === 0) {
+      ahead = await database.query((connection) =>
+        readWindow(connection, lease, cursor, Math.min(lease.toOrd, cursor + WINDOWS_AHEAD * type.batch.maxItems)),
+      )
+    }
+    const items = ahead.slice(0, limit)
+    return { items: items.map((item) => ({ ...item, attempt: 1 })), range: { from: cursor, to: cursor + items.length } }
+  }
+
+  const done = (batch: Batch, tookMs: number): void => {
+    faults = 0
+    if (batch.range) {
+      cursor = batch.range.to
+      ahead = ahead.slice(batch.items.length)
+    }
+    // a batch is at most max_items long and about max_ms, whichever comes first
+    size = tookMs > type.batch.maxMs ? Math.max(1, Math.floor(size / 2)) : Math.min(type.batch.maxItems, size * 2)
+    held.step()
+  }
+
+  while (held.mayGoOn) {
+    try {
+      const batch = await nextBatch()
+      if (!batch) return
+      const startedAtMs = performance.now()
+      const outcomes = isolated()
+        ? await runSuspect(context, held, executor, batch)
+        : await runBatch(database, held, executor, batch, null)
+      if (outcomes === null) return
+      const tookMs = performance.now() - startedAtMs
+      meter.record({ type: type.name, durationMs: tookMs, downstreamError: false })
+      meter.items(
+        type.name,
+        outcomes.length,
+        outcomes.filter((outcome) => outcome.failureClass === 'validation_rejected').length,
+      )
+      context.wakeUps.send('change')
+      done(batch, tookMs)
+    } catch (error) {
+      if (error instanceof FenceLost) {
+        const position = await database.query((connection) => readPosition(connection, lease)).catch(() => null)
+        if (!position) held.lost = true
+        else held.stop = position.stopRequested
+        return
+      }
+      if (!abortsBatch(error) || ++faults > DATABASE_TRIES_MAX) throw error
+      log.warn({ err: error, operation_id: lease.operationId, shard: lease.shard }, 'a batch was rolled back')
+      await new Promise((resolve) => setTimeout(resolve, DATABASE_WAIT_MS))
+      // the reply to a COMMIT may have been lost: only the cursor in the database tells
+      const position = await database.query((connection) => readPosition(connection, lease)).catch(() => undefined)
+      if (position === null) {
+        held.lost = true
+        return
+      }
+      if (position && position.cursor !== cursor) {
+        cursor = position.cursor
+        ahead = []
+      }
+    }
+  }
+}
+
+/**
+ * The item that may have killed a worker runs alone, and its run is counted before it begins. When the runs are used up it
+ * becomes a dead letter without running again. Null: the lease is lost.
+ */
+const runSuspect = async (
+  { database }: RunContext,
+  held: HeldShard,
+  executor: TransactionalExecutor,
+  batch: Batch,
+): Promise<BatchOutcome[] | null> => {
+  const [item] = batch.items
+  if (!item) return []
+  const crashes = await database.query((connection) => chargeSuspect(connection, held.lease, item.ord))
+  if (crashes === null) return null
+  const { maxAttempts } = held.type.retry
+  if (crashes <= maxAttempts) return runBatch(database, held, executor, batch, null)
+  const failure = {
+    failureClass: 'bug_suspected' as const,
+    reasonCode: 'WORKER_CRASH',
+    message: `the worker process died ${maxAttempts} times while it ran this item alone`,
+  }
+  const fate = failureFate(held.type, failure, item)
+  return runBatch(database, held, executor, batch, {
+    ord: item.ord,
+    item: 'failed',
+    ...failure,
+    effectRef: null,
+    retryMs: fate.retryMs,
+    fingerprint: fate.fingerprint,
+  })
+}
+
+/** One transaction. `verdict` is given instead of a run for an item that must not run any more. */
+const runBatch = (
+  database: Database,
+  held: HeldShard,
+  executor: TransactionalExecutor,
+  batch: Batch,
+  verdict: BatchOutcome | null,
+): Promise<BatchOutcome[]> =>
+  database.transaction(async ({ sql }: { sql: Sql }) => {
+    const { lease, type } = held
+    const won = await takeBatchEffects(sql, lease, batch.items)
+    const winners = batch.items.filter((item) => won.has(item.ord))
+    const outcomes = verdict
+      ? winners.map(() => verdict)
+      : await executeBatch({
+          sql,
+          type,
+          executor,
+          items: winners,
+          run: { tenantId: lease.tenantId, operationId: formatId('op', lease.operationId) },
+        })
+    const committed = await commitBatch(sql, lease, {
+      range: batch.range,
+      items: batch.items,
+      outcomes,
+      lost: batch.items.filter((item) => !won.has(item.ord)),
+      codeVersion: type.codeVersion,
+    })
+    if (!committed) throw new FenceLost('the lease was lost or a stop came first')
+    return outcomes
+  })

@@ -1,0 +1,55 @@
+import { createHash, timingSafeEqual } from 'node:crypto'
+import type { FastifyRequest } from 'fastify'
+import { AppError } from '../domain/errors.ts'
+import { DEFAULT_TENANT_ID, type Principal, SCOPES, type Scope } from '../services/principal.ts'
+import type { HttpConfig, Services } from './deps.ts'
+import { MAX_API_KEY_BYTES, MAX_PRINCIPAL_BYTES } from './limits.ts'
+import { byteLength, findTextFault } from './text.ts'
+
+/** Who may call a route: everybody, or a principal with the scope. */
+export type Access = 'open' | Scope
+
+const BEARER = /^bearer +(opl_[\x21-\x7e]+)$/i
+
+/** @throws AppError `unauthenticated`, `forbidden`, or `invalid-request` for an unusable `X-Principal` */
+export const authenticate = async (
+  request: FastifyRequest,
+  scope: Scope,
+  { auth }: HttpConfig,
+  services: Pick<Services, 'authenticate'>,
+): Promise<Principal> => {
+  const principal = auth === 'off' ? localPrincipal(request) : await keyPrincipal(request, services)
+  if (!principal.scopes.includes(scope)) throw new AppError('forbidden', `The API key lacks the scope ${scope}`)
+  return principal
+}
+
+/** AUTH=off: whoever reaches the loopback interface is who they say they are. */
+const localPrincipal = (request: FastifyRequest): Principal => {
+  const header = request.headers['x-principal']
+  if (header === undefined) return { tenantId: DEFAULT_TENANT_ID, name: 'dev', scopes: SCOPES }
+  const name = readUtf8(header).trim()
+  if (name === '' || byteLength(name) > MAX_PRINCIPAL_BYTES || findTextFault(name) !== null) {
+    const detail = `must be 1 to ${MAX_PRINCIPAL_BYTES} bytes of text`
+    throw new AppError('invalid-request', `X-Principal ${detail}`, { errors: [{ detail, pointer: 'X-Principal' }] })
+  }
+  return { tenantId: DEFAULT_TENANT_ID, name, scopes: SCOPES }
+}
+
+/** Node hands header bytes over as latin1; names are sent as UTF-8. */
+const readUtf8 = (header: string | string[]): string =>
+  Buffer.from(Array.isArray(header) ? header.join(', ') : header, 'latin1').toString('utf8')
+
+const keyPrincipal = async (request: FastifyRequest, services: Pick<Services, 'authenticate'>): Promise<Principal> => {
+  const { authorization } = request.headers
+  const key = authorization === undefined ? undefined : BEARER.exec(authorization)?.[1]
+  if (key === undefined || key.length > MAX_API_KEY_BYTES)
+    throw new AppError('unauthenticated', 'Send an API key: Authorization: Bearer opl_…')
+  const keyHash = createHash('sha256').update(key).digest('hex')
+  const found = await services.authenticate(keyHash)
+  if (found === null || !isSame(found.keyHash, keyHash))
+    throw new AppError('unauthenticated', 'The API key is unknown, expired or revoked')
+  return found.principal
+}
+
+const isSame = (a: string, b: string): boolean =>
+  byteLength(a) === byteLength(b) && timingSafeEqual(Buffer.from(a), Buffer.from(b))

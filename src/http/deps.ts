@@ -1,0 +1,144 @@
+import type { FastifyBaseLogger } from 'fastify'
+import type { Principal } from '../services/principal.ts'
+import type {
+  CancelRequest,
+  CaseFilters,
+  CasePosition,
+  CheckpointPosition,
+  EventPosition,
+  ItemFilters,
+  ItemPosition,
+  LedgerPosition,
+  OperationFilters,
+  OperationPosition,
+  PageRequest,
+  PauseRequest,
+  PreflightRequest,
+  ResolveCaseRequest,
+  SubmitRequest,
+  WaitRequest,
+} from '../services/requests.ts'
+import type {
+  CaseView,
+  CheckpointView,
+  EventView,
+  Gauge,
+  HealthReportView,
+  ItemView,
+  LedgerEntryView,
+  OperationTypeView,
+  OperationView,
+  Page,
+  PreflightView,
+  ReadinessView,
+  WorkerView,
+} from '../services/views.ts'
+
+/**
+ * All the http layer knows of the rest. Ids are uuids. Reads answer null for what does not exist in the caller's tenant;
+ * writes throw `AppError` for it and for every other refusal.
+ */
+export interface Services {
+  submitOperation(
+    principal: Principal,
+    request: SubmitRequest,
+  ): Promise<{ operation: OperationView; replayed: boolean }>
+  getOperation(principal: Principal, id: string): Promise<OperationView | null>
+  listOperations(
+    principal: Principal,
+    filters: OperationFilters,
+    page: PageRequest<OperationPosition>,
+  ): Promise<Page<OperationView, OperationPosition>>
+  cancelOperation(
+    principal: Principal,
+    id: string,
+    request: CancelRequest,
+  ): Promise<{ status: 200 | 202; operation: OperationView }>
+  pauseOperation(
+    principal: Principal,
+    id: string,
+    request: PauseRequest,
+  ): Promise<{ status: 200 | 202; operation: OperationView }>
+  resumeOperation(
+    principal: Principal,
+    id: string,
+    request: PauseRequest,
+  ): Promise<{ status: 200 | 202; operation: OperationView }>
+  waitForChange(principal: Principal, id: string, request: WaitRequest): Promise<OperationView | null>
+
+  listItems(
+    principal: Principal,
+    operationId: string,
+    filters: ItemFilters,
+    page: PageRequest<ItemPosition>,
+  ): Promise<Page<ItemView, ItemPosition> | null>
+  /** All of them, page by page; the next page is read only when the consumer asks for it. */
+  streamItems(
+    principal: Principal,
+    operationId: string,
+    filters: ItemFilters,
+  ): Promise<AsyncIterable<ItemView[]> | null>
+  listLedger(
+    principal: Principal,
+    operationId: string,
+    page: PageRequest<LedgerPosition>,
+  ): Promise<Page<LedgerEntryView, LedgerPosition> | null>
+  streamLedger(principal: Principal, operationId: string): Promise<AsyncIterable<LedgerEntryView[]> | null>
+  listCheckpoints(
+    principal: Principal,
+    operationId: string,
+    page: PageRequest<CheckpointPosition>,
+  ): Promise<Page<CheckpointView, CheckpointPosition> | null>
+  listEvents(
+    principal: Principal,
+    operationId: string,
+    page: PageRequest<EventPosition>,
+  ): Promise<Page<EventView, EventPosition> | null>
+
+  listCases(
+    principal: Principal,
+    filters: CaseFilters,
+    page: PageRequest<CasePosition>,
+  ): Promise<Page<CaseView, CasePosition>>
+  getCase(principal: Principal, id: string): Promise<CaseView | null>
+  lookupCase(principal: Principal, id: string): Promise<CaseView>
+  resolveCase(principal: Principal, id: string, request: ResolveCaseRequest): Promise<CaseView>
+
+  preflightReplay(principal: Principal, operationId: string, request: PreflightRequest): Promise<PreflightView>
+
+  listOperationTypes(principal: Principal): Promise<OperationTypeView[]>
+  getOperationType(principal: Principal, name: string): Promise<OperationTypeView | null>
+  pauseOperationType(principal: Principal, name: string, request: { reason: string | null }): Promise<OperationTypeView>
+  resumeOperationType(
+    principal: Principal,
+    name: string,
+    request: { reason: string | null },
+  ): Promise<OperationTypeView>
+  listWorkers(principal: Principal): Promise<WorkerView[]>
+  healthReport(principal: Principal): Promise<HealthReportView>
+
+  /** `keyHash` is the hex SHA-256 of the bearer key; answers with the stored hash, which http compares in constant time. */
+  authenticate(keyHash: string): Promise<{ principal: Principal; keyHash: string } | null>
+  readiness(): Promise<ReadinessView>
+  /** Gauges for `/metrics`, over all tenants; cached for some seconds by the caller. */
+  measure(): Promise<Gauge[]>
+}
+
+/** Owned by the entry file: it says `draining` first, serves on for the grace time, then closes the server. */
+export interface ServerState {
+  draining: boolean
+}
+
+export interface HttpConfig {
+  auth: 'keys' | 'off'
+  /** Without a slash at the end; null: URLs in answers are relative. */
+  publicUrl: string | null
+}
+
+export interface ServerDeps {
+  services: Services
+  config: HttpConfig
+  state: ServerState
+  /** A pino logger. */
+  log: FastifyBaseLogger
+}

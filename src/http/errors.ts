@@ -1,0 +1,51 @@
+import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
+import { AppError, type ErrorCode } from '../domain/errors.ts'
+import { PROBLEM_MEDIA_TYPE, PROBLEMS, toProblem } from './problems.ts'
+
+/** What Fastify itself refuses, in our words. */
+const FASTIFY_FAULTS: Readonly<Record<string, { code: ErrorCode; detail: string }>> = {
+  FST_ERR_CTP_BODY_TOO_LARGE: { code: 'body-too-large', detail: 'The body exceeds 10 MiB' },
+  FST_ERR_CTP_INVALID_MEDIA_TYPE: {
+    code: 'unsupported-media-type',
+    detail: 'This route reads application/json only; the Content-Type header says otherwise or is missing',
+  },
+  FST_ERR_CTP_INVALID_CONTENT_LENGTH: {
+    code: 'malformed-request',
+    detail: 'The body is not as long as its Content-Length says',
+  },
+  FST_ERR_BAD_URL: { code: 'malformed-request', detail: 'The URL contains an invalid percent escape' },
+}
+
+/** Every error becomes an `AppError`; what nobody expected becomes `internal`, which tells the caller nothing of it. */
+export const toAppError = (error: unknown): AppError => {
+  if (error instanceof AppError) return error
+  const { code, statusCode } = error as Partial<FastifyError>
+  const known = code === undefined ? undefined : FASTIFY_FAULTS[code]
+  if (known !== undefined) return new AppError(known.code, known.detail, { cause: error })
+  if (code?.startsWith('FST_') && statusCode !== undefined && statusCode >= 400 && statusCode < 500)
+    return new AppError('malformed-request', 'The request could not be read', { cause: error })
+  return new AppError('internal', 'Something unexpected happened; the log names it under the request id', {
+    cause: error,
+  })
+}
+
+/** The path as asked. Bad escapes stay as they are: the caller must be able to recognise it. */
+export const pathOf = (url: string): string => url.split(/[?#]/, 1)[0] ?? url
+
+export const makeErrorHandler =
+  (publicUrl: string | null) =>
+  (thrown: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply => {
+    const error = toAppError(thrown)
+    const { status, retryAfterSeconds } = PROBLEMS[error.code]
+    if (status >= 500) request.log.error({ err: error.cause ?? error, code: error.code }, 'request failed')
+    if (retryAfterSeconds !== undefined) reply.header('retry-after', String(retryAfterSeconds))
+    if (status === 401) reply.header('www-authenticate', 'Bearer realm="opledger"')
+    const body = toProblem(error, { publicUrl, instance: pathOf(request.url), requestId: request.id })
+    return reply
+      .code(status)
+      .header('x-request-id', request.id)
+      .header('cache-control', 'no-store')
+      .header('content-type', PROBLEM_MEDIA_TYPE)
+      .serializer(JSON.stringify)
+      .send(body)
+  }

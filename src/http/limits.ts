@@ -1,0 +1,56 @@
+/**
+ * Every limit of the HTTP edge, by name. The OpenAPI document and the error messages read them from here.
+ * Bytes are bytes of UTF-8.
+ */
+
+// Transport
+export const MAX_BODY_BYTES = 10 * 1024 * 1024
+export const MAX_HEADER_BYTES = 16 * 1024
+export const MAX_URL_BYTES = 8 * 1024
+export const MAX_CONNECTIONS = 10_000
+export const HEADERS_TIMEOUT_MS = 15_000
+/** For the whole request, body included; a long poll starts after it. */
+export const REQUEST_TIMEOUT_MS = 60_000
+/** Above the 60 s that load balancers keep idle connections, so that they close first and no POST meets a closed socket. */
+export const KEEP_ALIVE_TIMEOUT_MS = 72_000
+export const MAX_REQUEST_ID_BYTES = 128
+export const MAX_PRINCIPAL_BYTES = 255
+export const MAX_API_KEY_BYTES = 255
+export const MAX_IDEMPOTENCY_KEY_BYTES = 255
+
+// JSON
+export const MAX_JSON_DEPTH = 32
+/** Problems list at most this many faults of one request. */
+export const MAX_REPORTED_FAULTS = 100
+
+// Operations
+export const MAX_INLINE_ITEMS = 10_000
+export const MAX_ITEM_KEY_BYTES = 255
+export const MAX_TYPE_NAME_BYTES = 255
+export const MAX_LABELS = 32
+export const MAX_LABEL_KEY_BYTES = 255
+export const MAX_LABEL_VALUE_BYTES = 255
+export const MAX_REASON_BYTES = 2_000
+export const MAX_REFERENCE_BYTES = 1_000
+export const MAX_CALLBACK_URL_BYTES = 2_000
+export const MAX_AFTER = 100
+export const MAX_STOP_CONDITIONS = 16
+export const MAX_STOP_CONDITION_BYTES = 200
+export const MAX_PRIORITY = 1_000
+export const MAX_SCOPE_ITEM_KEYS = 10_000
+
+// Lists
+export const DEFAULT_PAGE_LIMIT = 50
+export const MAX_PAGE_LIMIT = 500
+export const MAX_CURSOR_BYTES = 1_024
+export const MAX_FILTER_BYTES = 1_000
+export const MAX_FILTER_VALUES = 32
+
+// Waiting
+export const MAX_WAIT_SECONDS = 60
+/** Long polls and event streams at a time; over it a long poll answers at once and a stream with 503. */
+export const MAX_WAITERS = 2_000
+export const SSE_KEEP_ALIVE_SECONDS = 15
+export const SSE_RETRY_MS = 2_000
+export const MAX_RETRY_AFTER_SECONDS = 30
+export const METRICS_CACHE_MS = 2_000

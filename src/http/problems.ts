@@ -1,0 +1,299 @@
+import type { AppError, ErrorCode, Fault } from '../domain/errors.ts'
+
+/** One kind of problem: what the caller gets, and what the page `/problems/{code}` says about it. */
+export interface ProblemKind {
+  status: number
+  title: string
+  meaning: string
+  action: string
+  /** Sent as `Retry-After`, where trying the same again can help. */
+  retryAfterSeconds?: number
+}
+
+/** The one map from error codes to answers. */
+export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
+  'malformed-json': {
+    status: 400,
+    title: 'The body is not JSON',
+    meaning: 'The request says that its body is JSON, but the body cannot be parsed, or is not UTF-8.',
+    action: 'Send well-formed JSON in UTF-8. The detail names the place where parsing stopped.',
+  },
+  'malformed-request': {
+    status: 400,
+    title: 'The request is malformed',
+    meaning: 'The request breaks HTTP or URL syntax, for example with an incomplete percent escape.',
+    action: 'Encode the URL and the headers as their standards ask for.',
+  },
+  'invalid-request': {
+    status: 400,
+    title: 'The request does not fit the route',
+    meaning: 'The body, a parameter or a header does not match the schema of the route, or exceeds one of its limits.',
+    action:
+      'Read `errors`: each entry names what is wrong and where (a JSON pointer into the body, or a parameter name).',
+  },
+  'invalid-cursor': {
+    status: 400,
+    title: 'The cursor cannot be used',
+    meaning: 'The cursor was not made by this service, or belongs to a list with other filters.',
+    action: 'Start again without `cursor`, and keep the filters unchanged while following `next_cursor`.',
+  },
+  'invalid-text': {
+    status: 400,
+    title: 'A text cannot be stored',
+    meaning: 'A text contains U+0000 or a lone surrogate. Neither can be stored without changing the text.',
+    action: 'Remove the character; `errors` names the place.',
+  },
+  unauthenticated: {
+    status: 401,
+    title: 'A valid API key is required',
+    meaning: 'The request carries no API key, or one that is unknown, expired or revoked.',
+    action: 'Send `Authorization: Bearer opl_…` with a valid key. Keys are made with `opledger keys`.',
+  },
+  forbidden: {
+    status: 403,
+    title: 'The API key does not permit this',
+    meaning: 'The key is valid, but lacks the scope that the route needs.',
+    action: 'Use a key with the scope that the detail names.',
+  },
+  'not-found': {
+    status: 404,
+    title: 'There is nothing here',
+    meaning: 'No route or page has this path.',
+    action: 'Compare the path with /openapi.json.',
+  },
+  'operation-not-found': {
+    status: 404,
+    title: 'There is no such operation',
+    meaning: 'No operation with this id is visible to the caller.',
+    action: 'Use the `id` of an accepted operation as it was given, with the key of the same tenant.',
+  },
+  'case-not-found': {
+    status: 404,
+    title: 'There is no such reconciliation case',
+    meaning: 'No reconciliation case with this id is visible to the caller.',
+    action: 'List the cases with `GET /reconciliation`.',
+  },
+  'operation-type-not-found': {
+    status: 404,
+    title: 'There is no such operation type',
+    meaning: 'No operation type with this name is configured.',
+    action: 'List the types with `GET /operation-types`.',
+  },
+  'method-not-allowed': {
+    status: 405,
+    title: 'The method is not allowed here',
+    meaning: 'The path exists, but not for this method.',
+    action: 'Use one of the methods in the `Allow` header.',
+  },
+  'not-acceptable': {
+    status: 406,
+    title: 'None of the accepted media types is available',
+    meaning: 'The `Accept` header excludes everything that this resource can be answered with.',
+    action: 'Accept one of the media types in `available`.',
+  },
+  'request-timeout': {
+    status: 408,
+    title: 'The request took too long to arrive',
+    meaning: 'Headers or body did not arrive in time; nothing was done.',
+    action: 'Send the request again, with the same `Idempotency-Key`.',
+  },
+  'body-too-large': {
+    status: 413,
+    title: 'The body is too large',
+    meaning: 'The body exceeds 10 MiB.',
+    action: 'Split the work into several operations.',
+  },
+  'unsupported-media-type': {
+    status: 415,
+    title: 'The media type of the body is not supported',
+    meaning: 'The `Content-Type` or `Content-Encoding` of the body is none that the route reads.',
+    action: 'Send `Content-Type: application/json` in UTF-8, without a content encoding.',
+  },
+  'headers-too-large': {
+    status: 431,
+    title: 'The headers are too large',
+    meaning: 'The request line and headers together exceed 16 KiB.',
+    action: 'Send fewer or shorter headers.',
+  },
+  'url-too-long': {
+    status: 414,
+    title: 'The URL is too long',
+    meaning: 'The URL exceeds 8 KiB.',
+    action: 'Use fewer filters.',
+  },
+  'expectation-failed': {
+    status: 417,
+    title: 'The expectation cannot be met',
+    meaning: 'The `Expect` header asks for something other than `100-continue`.',
+    action: 'Leave the header out.',
+  },
+  'too-many-requests': {
+    status: 429,
+    title: 'Too many requests',
+    meaning: 'The caller exceeds a rate limit.',
+    action: 'Wait for the seconds in `Retry-After`, then send the request again.',
+    retryAfterSeconds: 5,
+  },
+  'unknown-operation-type': {
+    status: 422,
+    title: 'The operation type is not known',
+    meaning: 'No operation type with this name is configured, so nothing was stored.',
+    action: 'List the types with `GET /operation-types`.',
+  },
+  'invalid-item-input': {
+    status: 422,
+    title: 'An item does not fit the operation type',
+    meaning: 'The input of at least one item is refused by the type, so nothing was stored.',
+    action: 'Read `errors`: each entry points to an item and says what is wrong with it.',
+  },
+  'duplicate-item-key': {
+    status: 422,
+    title: 'Two items have the same key',
+    meaning: 'Item keys are unique within an operation; nothing was stored.',
+    action: 'Give every target one item. `errors` points to the repeated ones.',
+  },
+  'items-missing': {
+    status: 422,
+    title: 'The operation has no items',
+    meaning: 'An operation needs at least one item; nothing was stored.',
+    action: 'Send `items` with at least one entry.',
+  },
+  'too-many-items': {
+    status: 422,
+    title: 'There are too many items in one request',
+    meaning: 'At most 10,000 items can be sent inline; nothing was stored.',
+    action: 'Split the items into several operations.',
+  },
+  'idempotency-key-required': {
+    status: 400,
+    title: 'An Idempotency-Key is required',
+    meaning: 'The operation type has effects that must not happen twice, so it asks for a key that makes a retry safe.',
+    action: 'Send an `Idempotency-Key` that names the intent, and the same one when you retry.',
+  },
+  'idempotency-key-reused': {
+    status: 422,
+    title: 'The Idempotency-Key belongs to another request',
+    meaning: 'The key was used before with a different body. Nothing was stored.',
+    action: 'Use a new key for a new intent; to retry, send the body unchanged.',
+  },
+  'not-available-yet': {
+    status: 422,
+    title: 'This is not available yet',
+    meaning: 'The request uses a documented member that this version does not act on. Nothing was stored.',
+    action: 'Leave the member out that the detail names.',
+  },
+  'version-conflict': {
+    status: 412,
+    title: 'The operation has changed',
+    meaning: 'The version in `If-Match` is not the current one. Nothing was changed.',
+    action: 'Read the operation again, decide again, and send its new `ETag`.',
+  },
+  'operation-already-final': {
+    status: 409,
+    title: 'The operation is already final',
+    meaning: 'The operation has reached a final state, which is never left.',
+    action: 'Read the operation: its counts say what was done. A replay is a new operation.',
+  },
+  'operation-not-pausable': {
+    status: 409,
+    title: 'The operation cannot be paused now',
+    meaning: 'Only an operation that is pending or running can be paused.',
+    action: 'Read `operation_status` and decide by it.',
+  },
+  'operation-not-paused': {
+    status: 409,
+    title: 'The operation is not paused',
+    meaning: 'Only an operation that is paused, or about to be, can be resumed.',
+    action: 'Read `operation_status` and decide by it.',
+  },
+  'operation-not-draft': {
+    status: 409,
+    title: 'The operation is not a draft',
+    meaning: 'Items can be added only before the operation is started.',
+    action: 'Submit another operation for further items.',
+  },
+  'case-already-resolved': {
+    status: 409,
+    title: 'The case is already resolved',
+    meaning: 'Somebody, or a lookup, closed the case before; the first resolution stands.',
+    action: 'Read the outcome in `resolution`. If it is wrong, correct the target itself and note it there.',
+  },
+  'lookup-not-available': {
+    status: 409,
+    title: 'The provider cannot be asked about this case',
+    meaning: 'The operation type has no status lookup, or the case is closed.',
+    action: 'Find the evidence by hand and resolve the case with it.',
+  },
+  'database-unavailable': {
+    status: 503,
+    title: 'The database is not available',
+    meaning:
+      'The service cannot reach its database, or had to wait for it too long. The request may or may not have been done.',
+    action: 'Try again after `Retry-After` seconds, with the same `Idempotency-Key`.',
+    retryAfterSeconds: 2,
+  },
+  overloaded: {
+    status: 503,
+    title: 'The service is overloaded',
+    meaning: 'A limit on concurrent work is reached. Nothing was done.',
+    action: 'Try again after `Retry-After` seconds.',
+    retryAfterSeconds: 5,
+  },
+  'shutting-down': {
+    status: 503,
+    title: 'The service is shutting down',
+    meaning: 'This process is about to end and takes no new work. Nothing was done.',
+    action: 'Try again; another process will answer.',
+    retryAfterSeconds: 1,
+  },
+  'not-ready': {
+    status: 503,
+    title: 'The service is not ready',
+    meaning: 'Something that the service needs is missing; `checks` names it.',
+    action: 'Send requests to another process, and look at the failing check if this lasts.',
+    retryAfterSeconds: 2,
+  },
+  internal: {
+    status: 500,
+    title: 'An internal error happened',
+    meaning: 'The service met something it did not expect. The request may or may not have been done.',
+    action: 'Report the `request_id`. Try again with the same `Idempotency-Key`.',
+  },
+}
+
+/** RFC 9457 with our members. */
+export interface ProblemBody {
+  type: string
+  code: string
+  title: string
+  status: number
+  detail: string
+  instance: string
+  request_id: string
+  errors?: Fault[]
+  [extension: string]: unknown
+}
+
+export const PROBLEM_MEDIA_TYPE = 'application/problem+json; charset=utf-8'
+
+export interface ProblemPlace {
+  publicUrl: string | null
+  /** The path as asked, without the query, which may carry what should not be repeated. */
+  instance: string
+  requestId: string
+}
+
+export const toProblem = (error: AppError, place: ProblemPlace): ProblemBody => {
+  const { status, title } = PROBLEMS[error.code]
+  return {
+    ...error.extra,
+    type: `${place.publicUrl ?? ''}/problems/${error.code}`,
+    code: error.code,
+    title,
+    status,
+    detail: error.detail,
+    instance: place.instance,
+    request_id: place.requestId,
+    ...(error.errors === undefined ? {} : { errors: error.errors }),
+  }
+}

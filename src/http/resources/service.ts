@@ -1,0 +1,80 @@
+import { z } from 'zod'
+import type { HealthVerdict } from '../../domain/health.ts'
+import type { HealthReportView, WorkerView } from '../../services/views.ts'
+import { openEnum, time } from '../fields.ts'
+import { toRfc3339 } from '../times.ts'
+
+/** What the service says of itself: workers and the health report. */
+
+export const WorkerResource = z
+  .object({
+    id: z.string(),
+    host: z.string(),
+    pid: z.int(),
+    state: openEnum(['active', 'draining', 'gone'], 'gone: two heartbeats are missing.'),
+    started_at: time,
+    last_seen_at: time,
+    code_version: z.string(),
+    leases: z.int(),
+  })
+  .meta({ id: 'Worker' })
+
+export const toWorker = (view: WorkerView): z.infer<typeof WorkerResource> => ({
+  id: view.id,
+  host: view.host,
+  pid: view.pid,
+  state: view.state,
+  started_at: toRfc3339(view.startedAt),
+  last_seen_at: toRfc3339(view.lastSeenAt),
+  code_version: view.codeVersion,
+  leases: view.leases,
+})
+
+const Figure = z
+  .object({
+    figure: z.string().describe('Further figures may be added.'),
+    value: z.number().nullable().describe('Null: nothing to measure.'),
+    threshold: z.string().describe('When it is an alarm.'),
+    verdict: openEnum(['ok', 'alarm', 'no_data'], 'The value against the threshold.'),
+    first_action: z.string().describe('What to do first when it is an alarm.'),
+  })
+  .meta({ id: 'HealthFigure' })
+
+export const HealthReportResource = z
+  .object({
+    generated_at: time,
+    types: z.array(
+      z.object({
+        type: z.string(),
+        verdict: openEnum(['ok', 'alarm', 'no_data'], 'The worst of the figures.'),
+        figures: z.array(Figure).describe('What a small team reads in five minutes.'),
+        cancel_contract: z.array(Figure).describe('What is promised about cancels and about what is not known.'),
+      }),
+    ),
+  })
+  .meta({ id: 'HealthReport' })
+
+const toFigure = ({ figure, value, threshold, verdict, firstAction }: HealthVerdict): z.infer<typeof Figure> => ({
+  figure,
+  value,
+  threshold,
+  verdict,
+  first_action: firstAction,
+})
+
+export const toHealthReport = (view: HealthReportView): z.infer<typeof HealthReportResource> => ({
+  generated_at: toRfc3339(view.generatedAt),
+  types: view.types.map(({ type, verdict, figures, cancelContract }) => ({
+    type,
+    verdict,
+    figures: figures.map(toFigure),
+    cancel_contract: cancelContract.map(toFigure),
+  })),
+})
+
+export const ReadinessResource = z
+  .object({
+    status: openEnum(['ready', 'draining', 'not_ready'], 'Whether to send requests here.'),
+    checks: z.array(z.object({ name: z.string(), ok: z.boolean(), detail: z.string().nullable() })),
+  })
+  .meta({ id: 'Readiness' })

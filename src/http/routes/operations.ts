@@ -1,0 +1,294 @@
+import type { FastifyReply } from 'fastify'
+import { z } from 'zod'
+import { AppError } from '../../domain/errors.ts'
+import { parseId } from '../../domain/ids.ts'
+import { isFinal, isSettled, OPERATION_STATUSES } from '../../domain/operation.ts'
+import type { OperationFilters } from '../../services/requests.ts'
+import type { OperationView } from '../../services/views.ts'
+import { type App, JSON_TYPE, type RouteDeps, refusals } from '../app.ts'
+import { etagOf, matchVersionOf, noneMatchHits } from '../conditions.ts'
+import { dbTimeField, filterField, listFilterField, pageFields, pageOf, textField, timeField } from '../fields.ts'
+import { idempotencyKeyOf } from '../idempotency-keys.ts'
+import { MAX_LABEL_VALUE_BYTES, MAX_LABELS, MAX_REASON_BYTES } from '../limits.ts'
+import { answerPage, pageRequestOf } from '../pages.ts'
+import { waitSecondsOf } from '../preferences.ts'
+import { OperationResource, operationPath, toOperation } from '../resources/operation.ts'
+import { retryAfterSeconds } from '../retry-after.ts'
+import { byteLength } from '../text.ts'
+import { traceparentOf } from '../trace-context.ts'
+import { waitForOperation } from '../waiting.ts'
+import { SubmitBody, toSubmitRequest } from './submit-body.ts'
+
+const TAGS = ['Operations']
+
+export const OperationParams = z.object({ id: z.string().describe('The id of an operation.') })
+
+/** Ids are opaque, so one that cannot be ours is simply not there. */
+export const operationIdOf = (params: { id: string }): string => {
+  const id = parseId('op', params.id)
+  if (id === null) throw operationNotFound(params.id)
+  return id
+}
+
+export const operationNotFound = (id: string): AppError =>
+  new AppError('operation-not-found', `There is no operation ${id}`)
+
+/** The resource with the headers that polling needs. */
+const answer = (reply: FastifyReply, operation: OperationView): OperationResource => {
+  reply.header('etag', etagOf(operation.version)).header('cache-control', 'private, no-cache')
+  if (!isFinal(operation.status)) reply.header('retry-after', String(retryAfterSeconds(operation)))
+  return toOperation(operation)
+}
+
+const sendNotModified = (reply: FastifyReply): FastifyReply => reply.code(304).send()
+
+export const addOperationRoutes = (app: App, deps: RouteDeps): void => {
+  addSubmit(app, deps)
+  addList(app, deps)
+  addGet(app, deps)
+  addCancel(app, deps)
+  addPauseAndResume(app, deps)
+}
+
+const addSubmit = (app: App, { services, config }: RouteDeps): void => {
+  app.post(
+    '/operations',
+    {
+      config: { access: 'write', produces: [JSON_TYPE] },
+      schema: {
+        tags: TAGS,
+        operationId: 'submitOperation',
+        summary: 'Submit an operation',
+        description:
+          'A 202 means that the operation is stored and survives any crash. With an `Idempotency-Key` (at most 255 bytes of visible ASCII, quoted or bare) a repeat of the same body answers with the same operation and `Idempotent-Replayed: true`.',
+        headers: z.object({ 'idempotency-key': z.string().optional(), traceparent: z.string().optional() }),
+        body: SubmitBody,
+        response: {
+          202: OperationResource,
+          ...refusals({
+            400: 'Malformed, or against the schema of the route.',
+            422: 'Refused by the type or by facts; nothing was stored.',
+          }),
+        },
+      },
+    },
+    async (request, reply) => {
+      const submission = toSubmitRequest(request.body, {
+        rawBody: request.rawJson,
+        idempotencyKey: idempotencyKeyOf(request.headers['idempotency-key']),
+        traceparent: traceparentOf(request.headers.traceparent),
+      })
+      const { operation, replayed } = await services.submitOperation(request.principal, submission)
+      const location = `${config.publicUrl ?? ''}${operationPath(operation.id)}`
+      reply.code(202).header('location', location).header('operation-location', location)
+      if (replayed) reply.header('idempotent-replayed', 'true')
+      // A client that waits for a pause polls even what is final already: the first answer always says when.
+      reply.header('retry-after', String(retryAfterSeconds(operation)))
+      return answer(reply, operation)
+    },
+  )
+}
+
+const LABEL_PREFIX = 'label.'
+
+const ListQuery = z
+  .object({
+    status: listFilterField(OPERATION_STATUSES).optional(),
+    type: filterField.optional(),
+    requested_by: filterField.optional(),
+    created_after: timeField.optional(),
+    created_before: timeField.optional(),
+    replay_of: filterField.optional().describe('The id of an operation.'),
+    ...pageFields,
+  })
+  .catchall(z.string())
+  .superRefine((query, context) => {
+    const others = Object.keys(query).filter((name) => !(name in ListQuery.shape))
+    const labels = others.filter((name) => name.startsWith(LABEL_PREFIX) && name !== LABEL_PREFIX)
+    for (const name of others)
+      if (!labels.includes(name))
+        context.addIssue({ code: 'custom', message: 'is not a parameter of this route', path: [name] })
+      else if (byteLength(String(query[name])) > MAX_LABEL_VALUE_BYTES)
+        context.addIssue({ code: 'custom', message: `must be at most ${MAX_LABEL_VALUE_BYTES} bytes`, path: [name] })
+    if (labels.length > MAX_LABELS)
+      context.addIssue({ code: 'custom', message: `at most ${MAX_LABELS} labels can be asked for`, path: [] })
+  })
+
+const toOperationFilters = (query: z.infer<typeof ListQuery>): OperationFilters => ({
+  status: query.status ?? [],
+  type: query.type ?? null,
+  requestedBy: query.requested_by ?? null,
+  labels: Object.fromEntries(
+    Object.entries(query)
+      .filter(([name]) => name.startsWith(LABEL_PREFIX))
+      .map(([name, value]) => [name.slice(LABEL_PREFIX.length), String(value)])
+      .sort(),
+  ),
+  createdAfter: query.created_after ?? null,
+  createdBefore: query.created_before ?? null,
+  replayOf: query.replay_of === undefined ? null : parseId('op', query.replay_of),
+})
+
+const OperationPosition = z.object({ createdAt: dbTimeField, id: z.uuid() })
+
+const addList = (app: App, { services }: RouteDeps): void => {
+  app.get(
+    '/operations',
+    {
+      config: { access: 'read', produces: [JSON_TYPE] },
+      schema: {
+        tags: TAGS,
+        operationId: 'listOperations',
+        summary: 'List operations, newest first',
+        description: `Besides the parameters below, \`label.NAME=VALUE\` selects by labels (at most ${MAX_LABELS}).`,
+        querystring: ListQuery,
+        response: {
+          200: pageOf(OperationResource),
+          ...refusals({ 400: 'An unknown filter, or a cursor of another list.' }),
+        },
+      },
+    },
+    async (request, reply) => {
+      const filters = toOperationFilters(request.query)
+      const list = { name: 'operations', filters, position: OperationPosition }
+      const page = pageRequestOf(request.query, list)
+      reply.header('cache-control', 'private, no-cache')
+      // A replay of something that cannot exist has no rows; asking storage without the filter would list everything.
+      if (request.query.replay_of !== undefined && filters.replayOf === null) return { items: [] }
+      const found = await services.listOperations(request.principal, filters, page)
+      return answerPage(request, reply, found, list, toOperation)
+    },
+  )
+}
+
+const addGet = (app: App, deps: RouteDeps): void => {
+  app.get(
+    '/operations/:id',
+    {
+      config: { access: 'read', produces: [JSON_TYPE] },
+      schema: {
+        tags: TAGS,
+        operationId: 'getOperation',
+        summary: 'Read an operation, or wait for it',
+        description:
+          '`Prefer: wait=N` (at most 60) answers as soon as the version differs from `If-None-Match`, or, without it, as soon as the operation is settled; at the latest after N seconds. `Retry-After` says when to ask again, while the operation is not final.',
+        params: OperationParams,
+        headers: z.object({ prefer: z.string().optional(), 'if-none-match': z.string().optional() }),
+        response: {
+          200: OperationResource,
+          304: z.null().describe('Unchanged.'),
+          ...refusals({ 404: 'No such operation.' }),
+        },
+      },
+    },
+    async (request, reply) => {
+      const id = operationIdOf(request.params)
+      const condition = request.headers['if-none-match']
+      const seconds = waitSecondsOf(request.headers.prefer)
+      let operation = await deps.services.getOperation(request.principal, id)
+      if (operation === null) throw operationNotFound(request.params.id)
+      const isSeen = noneMatchHits(condition, operation.version)
+      const mustWait = condition === undefined ? !isSettled(operation.status) : isSeen
+      if (seconds !== null && !deps.waiters.isFull) {
+        reply.header('preference-applied', `wait=${seconds}`)
+        if (mustWait && seconds > 0) {
+          const seenVersion = condition === undefined ? null : operation.version
+          operation = (await waitForOperation(request, id, { seconds, seenVersion }, deps)) ?? operation
+        }
+      }
+      const resource = answer(reply, operation)
+      if (!noneMatchHits(condition, operation.version)) return resource
+      return sendNotModified(reply)
+    },
+  )
+}
+
+export const ReasonBody = z.strictObject({ reason: textField(MAX_REASON_BYTES).nullish() })
+
+const ConditionHeaders = z.object({ 'if-match': z.string().optional() })
+
+const addCancel = (app: App, deps: RouteDeps): void => {
+  app.post(
+    '/operations/:id/cancel',
+    {
+      config: { access: 'write', produces: [JSON_TYPE], bodyOptional: true },
+      schema: {
+        tags: TAGS,
+        operationId: 'cancelOperation',
+        summary: 'Cancel an operation',
+        description:
+          'Stores the intent; the operation says `cancelled` only when it has stopped at a safe boundary. A repeat answers with the same receipt. `Prefer: wait=N` waits for the settled state.',
+        params: OperationParams,
+        headers: ConditionHeaders.extend({ prefer: z.string().optional() }),
+        body: ReasonBody,
+        response: {
+          200: OperationResource,
+          202: OperationResource,
+          ...refusals({
+            404: 'No such operation.',
+            409: 'It ended before, in a state that the problem names.',
+            412: 'It changed since the version in If-Match.',
+          }),
+        },
+      },
+    },
+    async (request, reply) => {
+      const id = operationIdOf(request.params)
+      const { status, operation } = await deps.services.cancelOperation(request.principal, id, {
+        reason: request.body.reason ?? null,
+        ifMatchVersion: matchVersionOf(request.headers['if-match']),
+      })
+      const seconds = waitSecondsOf(request.headers.prefer)
+      let settled = operation
+      if (seconds !== null && !deps.waiters.isFull) {
+        reply.header('preference-applied', `wait=${seconds}`)
+        if (seconds > 0 && !isSettled(operation.status))
+          settled = (await waitForOperation(request, id, { seconds, seenVersion: null }, deps)) ?? operation
+      }
+      reply.code(status)
+      return answer(reply, settled)
+    },
+  )
+}
+
+const addPauseAndResume = (app: App, { services }: RouteDeps): void => {
+  for (const verb of ['pause', 'resume'] as const) {
+    const isPause = verb === 'pause'
+    app.post(
+      `/operations/:id/${verb}`,
+      {
+        config: { access: 'write', produces: [JSON_TYPE], bodyOptional: true },
+        schema: {
+          tags: TAGS,
+          operationId: `${verb}Operation`,
+          summary: isPause ? 'Pause an operation' : 'Resume a paused operation',
+          description: isPause
+            ? 'It stops at a safe boundary and keeps its place. A pause survives crashes.'
+            : 'It goes on at its checkpoint.',
+          params: OperationParams,
+          headers: ConditionHeaders,
+          body: ReasonBody,
+          response: {
+            200: OperationResource,
+            202: OperationResource,
+            ...refusals({
+              404: 'No such operation.',
+              409: `Its state does not allow a ${verb}.`,
+              412: 'It changed since the version in If-Match.',
+            }),
+          },
+        },
+      },
+      async (request, reply) => {
+        const id = operationIdOf(request.params)
+        const change = isPause ? services.pauseOperation : services.resumeOperation
+        const { status, operation } = await change(request.principal, id, {
+          reason: request.body.reason ?? null,
+          ifMatchVersion: matchVersionOf(request.headers['if-match']),
+        })
+        reply.code(status)
+        return answer(reply, operation)
+      },
+    )
+  }
+}

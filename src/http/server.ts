@@ -1,0 +1,115 @@
+import helmet from '@fastify/helmet'
+import swagger from '@fastify/swagger'
+import swaggerUi from '@fastify/swagger-ui'
+import Fastify, { type FastifyReply, type FastifyRequest, LogController } from 'fastify'
+import type { ZodTypeProvider } from 'fastify-type-provider-zod'
+import { AppError } from '../domain/errors.ts'
+import { AllowedMethods } from './allowed-methods.ts'
+import { type App, JSON_TYPE, type RouteDeps } from './app.ts'
+import type { ServerDeps } from './deps.ts'
+import { documentOptions, toDocument } from './document.ts'
+import { makeErrorHandler } from './errors.ts'
+import { addHooks, parseQuerySafely } from './hooks.ts'
+import { parseJsonBody } from './json-body.ts'
+import {
+  HEADERS_TIMEOUT_MS,
+  KEEP_ALIVE_TIMEOUT_MS,
+  MAX_BODY_BYTES,
+  MAX_CONNECTIONS,
+  MAX_HEADER_BYTES,
+  REQUEST_TIMEOUT_MS,
+} from './limits.ts'
+import { Metrics } from './metrics.ts'
+import { requestIdOf } from './request-ids.ts'
+import { addOperationTypeRoutes } from './routes/operation-types.ts'
+import { addOperationRoutes } from './routes/operations.ts'
+import { addOutcomeRoutes } from './routes/outcomes.ts'
+import { addReconciliationRoutes } from './routes/reconciliation.ts'
+import { addReplayRoutes } from './routes/replay.ts'
+import { addServiceRoutes } from './routes/service.ts'
+import { makeClientErrorHandler, watchSockets } from './socket-errors.ts'
+import { validatorCompiler } from './validation.ts'
+import { Waiters } from './waiters.ts'
+
+/** The whole HTTP edge, ready to listen. Closing it ends long polls and streams and serves on until the rest is answered. */
+export const buildServer = async (deps: ServerDeps): Promise<App> => {
+  const { publicUrl } = deps.config
+  const handleError = makeErrorHandler(publicUrl)
+  const app: App = Fastify({
+    loggerInstance: deps.log,
+    // One line per request would drown the log of a service that is polled; metrics count them.
+    logController: new LogController({ disableRequestLogging: true }),
+    bodyLimit: MAX_BODY_BYTES,
+    requestTimeout: REQUEST_TIMEOUT_MS,
+    keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
+    http: {
+      maxHeaderSize: MAX_HEADER_BYTES,
+      headersTimeout: HEADERS_TIMEOUT_MS,
+      // Node's own answer has no body; ours is a problem.
+      requireHostHeader: false,
+    },
+    genReqId: requestIdOf,
+    requestIdHeader: false,
+    // While closing, what still arrives on open connections is served; Fastify's refusal would be no problem+json.
+    return503OnClosing: false,
+    forceCloseConnections: 'idle',
+    frameworkErrors: (error, request, reply) => void handleError(error, request, reply),
+    clientErrorHandler: makeClientErrorHandler(publicUrl),
+    routerOptions: { querystringParser: parseQuerySafely as (query: string) => Record<string, unknown> },
+  }).withTypeProvider<ZodTypeProvider>()
+  app.server.maxConnections = MAX_CONNECTIONS
+  watchSockets(app.server, publicUrl)
+
+  app.setErrorHandler(handleError)
+  // The first hook has refused it before, with 404 or 405; what comes here is a missing file of the documentation.
+  app.setNotFoundHandler((request: FastifyRequest, reply: FastifyReply) =>
+    handleError(new AppError('not-found', 'There is no such page'), request, reply),
+  )
+  app.setValidatorCompiler(validatorCompiler)
+  // Response schemas document; they never turn an answer into a 500 after the commit.
+  app.setSerializerCompiler(() => stringify)
+  app.removeAllContentTypeParsers()
+  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, async (request: FastifyRequest, body: Buffer) => {
+    const value = parseJsonBody(body)
+    request.rawJson = value ?? null
+    return value
+  })
+
+  const allowed = new AllowedMethods()
+  allowed.watch(app)
+  const metrics = new Metrics(deps.services)
+  metrics.watch(app)
+  addHooks(app, deps, allowed)
+  await app.register(helmet, { contentSecurityPolicy: { directives: { defaultSrc: ["'none'"] } } })
+  await app.register(swagger, documentOptions(publicUrl))
+  await app.register(swaggerUi, { routePrefix: '/docs', staticCSP: true })
+
+  const waiters = new Waiters()
+  app.addHook('preClose', async () => waiters.endAll())
+  const routeDeps: RouteDeps = { ...deps, waiters }
+  addOperationRoutes(app, routeDeps)
+  addOutcomeRoutes(app, routeDeps)
+  addReplayRoutes(app, routeDeps)
+  addReconciliationRoutes(app, routeDeps)
+  addOperationTypeRoutes(app, routeDeps)
+  addServiceRoutes(app, routeDeps, metrics)
+  addDocumentRoute(app)
+  return app
+}
+
+/** Infinity and NaN become null by JSON's own rule; a bigint would throw, so it becomes a number or, beyond 2^53, text. */
+const stringify = (value: unknown): string =>
+  JSON.stringify(value, (_key, member: unknown) => {
+    if (typeof member !== 'bigint') return member
+    const number = Number(member)
+    return Number.isSafeInteger(number) ? number : String(member)
+  })
+
+const addDocumentRoute = (app: App): void => {
+  app.get(
+    '/openapi.json',
+    { config: { access: 'open', produces: [JSON_TYPE] }, schema: { hide: true } },
+    async (_request, reply) =>
+      reply.header('content-type', `${JSON_TYPE}; charset=utf-8`).send(JSON.stringify(toDocument(app))),
+  )
+}

@@ -1,0 +1,66 @@
+/**
+ * Asks providers what became of uncertain effects, and closes doubts that hang on another item's effect.
+ *
+ * A case is taken by pushing its next lookup out (SKIP LOCKED), asked about outside any transaction, and brought home by the
+ * one converge. Two reconcilers take different cases; if one dies, its cases come due again. An answer that arrives after
+ * somebody else closed the case moves nothing.
+ */
+import pLimit from 'p-limit'
+import type { Log } from '../log.ts'
+import type { ServiceContext } from '../services/context.ts'
+import { LOOKUP_HOLD_MS, lookUp } from '../services/lookup-case.ts'
+import { settleOperation } from '../services/settle.ts'
+import { closeExplainedDoubts, readExplainedDoubts, takeDueLookups } from '../storage/lookups.ts'
+import type { MaintenanceService } from './service.ts'
+
+const EVERY_MS = 250
+const CASES_PER_RUN = 64
+const LOOKUPS_AT_ONCE = 16
+
+export const reconciler = (context: ServiceContext, log: Log): MaintenanceService => {
+  const limit = pLimit(LOOKUPS_AT_ONCE)
+  const types = context.types
+    .list()
+    .filter(
+      ({ executor, providerIdempotentMs }) =>
+        executor.kind === 'external' && (executor.lookup || providerIdempotentMs > 0),
+    )
+    .map((type) => type.name)
+
+  const lookUpDue = async (): Promise<number> => {
+    if (types.length === 0) return 0
+    const due = await context.database.query((connection) =>
+      takeDueLookups(connection, { types, limit: CASES_PER_RUN, holdMs: LOOKUP_HOLD_MS, only: null }),
+    )
+    await Promise.all(
+      due.map((found) =>
+        limit(() =>
+          lookUp(context, found, null).catch((error: unknown) =>
+            log.warn({ err: error, effect_key: found.effectKey }, 'a lookup failed; it is tried again'),
+          ),
+        ),
+      ),
+    )
+    return due.length
+  }
+
+  const closeDoubts = async (): Promise<number> => {
+    const shards = await context.database.query((connection) => readExplainedDoubts(connection, CASES_PER_RUN))
+    for (const shard of shards) {
+      const closed = await closeExplainedDoubts(context.database, shard)
+      if (closed === 0) continue
+      await settleOperation(context, shard.tenantId, shard.operationId)
+      context.wakeUps.send('work')
+    }
+    return shards.length
+  }
+
+  return {
+    name: 'reconciler',
+    everyMs: EVERY_MS,
+    async runOnce() {
+      const [asked, closed] = [await lookUpDue(), await closeDoubts()]
+      return { more: asked === CASES_PER_RUN || closed === CASES_PER_RUN }
+    },
+  }
+}

@@ -1,0 +1,21 @@
+import type { Log } from '../log.ts'
+import type { ServiceContext } from '../services/context.ts'
+import { deadlines, housekeeping } from './janitor.ts'
+import { reconciler } from './reconciler.ts'
+import { repeat } from './service.ts'
+import { settleSweep } from './settle-sweep.ts'
+
+/** The maintenance loops of a worker. Every worker runs them: each claims what it works on, so more of them do no harm. */
+export const startMaintenance = (context: ServiceContext, log: Log): { stop(): Promise<void> } => {
+  const services = [
+    repeat(reconciler(context, log), log),
+    repeat(settleSweep(context), log),
+    repeat(deadlines(context), log),
+    repeat(housekeeping(context), log),
+  ]
+  return {
+    async stop() {
+      await Promise.all(services.map((service) => service.stop()))
+    },
+  }
+}

@@ -1,0 +1,128 @@
+/** Calls of a code type: guarded by a deadline, and never `failed` unless the handler says so. */
+import { z } from 'zod'
+import { FAILURE_CLASSES, sanitiseText } from '../domain/failure.ts'
+import type { EffectCall, Executor, LookupOutcome, SendOutcome, SendReport } from '../domain/operation-type.ts'
+import { TYPE_LIMITS } from '../domain/operation-type-definition.ts'
+import { EFFECT_REF_LENGTH_MAX, MESSAGE_LENGTH_MAX, REASON_CODE_LENGTH_MAX } from './answers.ts'
+import type { CallContext, CodeLookup, TypedCall } from './handlers.ts'
+
+interface ExternalDefinition {
+  input: z.ZodType
+  send(call: TypedCall<unknown>, context: CallContext): Promise<SendOutcome | SendReport>
+  lookup?: CodeLookup<unknown>
+}
+
+const reasonCode = z.string().transform((text) => sanitiseText(text, REASON_CODE_LENGTH_MAX))
+const message = z.string().transform((text) => sanitiseText(text, MESSAGE_LENGTH_MAX))
+const effectRef = z
+  .string()
+  .max(EFFECT_REF_LENGTH_MAX)
+  .transform((text) => sanitiseText(text, EFFECT_REF_LENGTH_MAX))
+const failureClass = z.enum(FAILURE_CLASSES).exclude(['ambiguous_effect'])
+
+/** What a handler may answer; shared with batches, which know no `uncertain`. */
+export const settledOutcomes = [
+  z.object({ state: z.literal('applied'), effectRef: effectRef.exactOptional() }),
+  z.object({ state: z.literal('skipped'), reasonCode, effectRef: effectRef.exactOptional() }),
+  z.object({
+    state: z.literal('failed'),
+    failureClass,
+    reasonCode: reasonCode.exactOptional(),
+    message: message.exactOptional(),
+  }),
+] as const
+const sendOutcome = z.discriminatedUnion('state', [
+  ...settledOutcomes,
+  z.object({ state: z.literal('uncertain'), reasonCode, message: message.exactOptional() }),
+])
+const sendReport = z.union([
+  z.object({ outcome: sendOutcome, downstreamError: z.boolean() }),
+  sendOutcome.transform((outcome): SendReport => ({ outcome, downstreamError: false })),
+])
+const evidenceRef = z
+  .string()
+  .min(1)
+  .transform((text) => sanitiseText(text, MESSAGE_LENGTH_MAX))
+const lookupOutcome = z.discriminatedUnion('state', [
+  z.object({ state: z.literal('applied'), effectRef: effectRef.exactOptional(), evidenceRef }),
+  z.object({ state: z.literal('absent'), evidenceRef }),
+  z.object({ state: z.literal('unknown'), reasonCode }),
+])
+
+export const externalExecutor = (
+  definition: ExternalDefinition,
+  callTimeoutMs: number,
+): Extract<Executor, { kind: 'external' }> => ({
+  kind: 'external',
+  callTimeoutMs,
+  send: (call) => send(definition, call, callTimeoutMs),
+  lookup:
+    definition.lookup === undefined
+      ? null
+      : lookupOf(definition.input, definition.lookup, definition.lookup.timeout_ms ?? callTimeoutMs),
+})
+
+const send = async (definition: ExternalDefinition, call: EffectCall, timeoutMs: number): Promise<SendReport> => {
+  const input = definition.input.safeParse(call.input)
+  if (!input.success) {
+    const outcome = { state: 'failed', failureClass: 'validation_rejected', reasonCode: 'INVALID_INPUT' } as const
+    return { outcome: { ...outcome, message: 'the input no longer fits the type' }, downstreamError: false }
+  }
+  const answer = await withDeadline(timeoutMs, (context) => definition.send({ ...call, input: input.data }, context))
+  if (answer.kind === 'late') {
+    const message = `no outcome within ${timeoutMs} ms`
+    return { outcome: { state: 'uncertain', reasonCode: 'TIMEOUT', message }, downstreamError: true }
+  }
+  if (answer.kind === 'thrown') return { outcome: describeThrown(answer.error), downstreamError: false }
+  const report = sendReport.safeParse(answer.value)
+  if (report.success) return report.data
+  const message = 'the handler gave no valid outcome'
+  return { outcome: { state: 'uncertain', reasonCode: 'HANDLER_ERROR', message }, downstreamError: false }
+}
+
+const describeThrown = (error: unknown): SendOutcome => {
+  const message = sanitiseText(error instanceof Error ? error.message : String(error), MESSAGE_LENGTH_MAX)
+  // By name too: a type module may have loaded its own copy of this class.
+  if (error instanceof Error && error.name === 'NothingSent') {
+    const code = 'reasonCode' in error && typeof error.reasonCode === 'string' ? error.reasonCode : 'NOTHING_SENT'
+    const reasonCode = sanitiseText(code, REASON_CODE_LENGTH_MAX)
+    return { state: 'failed', failureClass: 'transient', reasonCode, message }
+  }
+  return { state: 'uncertain', reasonCode: 'HANDLER_ERROR', message }
+}
+
+const lookupOf = (schema: z.ZodType, lookup: CodeLookup<unknown>, timeoutMs: number) => ({
+  afterMs: lookup.after_ms ?? TYPE_LIMITS.lookupAfterMs.default,
+  timeoutMs,
+  find: async (call: EffectCall): Promise<LookupOutcome> => {
+    const input = schema.safeParse(call.input)
+    if (!input.success) return { state: 'unknown', reasonCode: 'INVALID_INPUT' }
+    const answer = await withDeadline(timeoutMs, (context) => lookup.find({ ...call, input: input.data }, context))
+    if (answer.kind !== 'value') return { state: 'unknown', reasonCode: 'LOOKUP_DOWN' }
+    const outcome = lookupOutcome.safeParse(answer.value)
+    return outcome.success ? outcome.data : { state: 'unknown', reasonCode: 'LOOKUP_UNCLASSIFIED' }
+  },
+})
+
+type Guarded = { kind: 'value'; value: unknown } | { kind: 'thrown'; error: unknown } | { kind: 'late' }
+
+/** Runs a handler until it ends or its time is up; what it does later is nobody's any more. */
+const withDeadline = (timeoutMs: number, run: (context: CallContext) => Promise<unknown>): Promise<Guarded> =>
+  new Promise((resolve) => {
+    const controller = new AbortController()
+    const deadline = setTimeout(() => {
+      resolve({ kind: 'late' })
+      controller.abort()
+    }, timeoutMs)
+    const settle = (guarded: Guarded): void => {
+      clearTimeout(deadline)
+      resolve(guarded)
+    }
+    // Started in a promise job, so that a synchronous throw is caught with the rest.
+    Promise.resolve()
+      .then(() => run({ signal: controller.signal }))
+      .then(
+        (value) => settle({ kind: 'value', value }),
+        (error: unknown) => settle({ kind: 'thrown', error }),
+      )
+  })

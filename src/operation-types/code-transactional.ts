@@ -1,0 +1,61 @@
+/** Batches of a code type. A throw rolls the batch back; the engine then finds the item that caused it. */
+import { z } from 'zod'
+import type { BatchItem, BatchResult, BatchRun, Executor, TransactionSql } from '../domain/operation-type.ts'
+import { settledOutcomes } from './code-external.ts'
+import type { TypedBatchItem } from './handlers.ts'
+
+interface TransactionalDefinition {
+  input: z.ZodType
+  runBatch(tx: TransactionSql, items: TypedBatchItem<unknown>[], run: BatchRun): Promise<BatchResult[] | undefined>
+}
+
+const key = z.string()
+const [applied, skipped, failed] = settledOutcomes
+const batchResults = z
+  .array(z.discriminatedUnion('state', [applied.extend({ key }), skipped.extend({ key }), failed.extend({ key })]))
+  .optional()
+
+export const transactionalExecutor = (
+  definition: TransactionalDefinition,
+): Extract<Executor, { kind: 'transactional' }> => ({
+  kind: 'transactional',
+  runBatch: async (tx, items, run) => {
+    const { valid, rejected } = parseItems(definition.input, items)
+    const answer = valid.length === 0 ? undefined : await definition.runBatch(tx, valid, run)
+    const results = batchResults.safeParse(answer)
+    if (!results.success) {
+      throw new Error(`runBatch gave no valid results: ${results.error.issues[0]?.message}`, { cause: results.error })
+    }
+    assertKeys(valid, results.data ?? [])
+    if (results.data === undefined && rejected.length === 0) return undefined
+    return [...(results.data ?? []), ...rejected]
+  },
+})
+
+/** Inputs were valid at submission; a newer version of the type may see that differently. */
+const parseItems = (schema: z.ZodType, items: BatchItem[]) => {
+  const valid: TypedBatchItem<unknown>[] = []
+  const rejected: BatchResult[] = []
+  for (const item of items) {
+    const input = schema.safeParse(item.input)
+    if (input.success) valid.push({ ...item, input: input.data })
+    else {
+      rejected.push({
+        key: item.key,
+        state: 'failed',
+        failureClass: 'validation_rejected',
+        reasonCode: 'INVALID_INPUT',
+        message: 'the input no longer fits the type',
+      })
+    }
+  }
+  return { valid, rejected }
+}
+
+const assertKeys = (items: readonly { key: string }[], results: readonly { key: string }[]): void => {
+  const known = new Set(items.map((item) => item.key))
+  for (const result of results) {
+    // Deleted when seen, so that a second result for one item is as unknown as a foreign key.
+    if (!known.delete(result.key)) throw new Error(`runBatch gave a result for an item it was not given, or two`)
+  }
+}

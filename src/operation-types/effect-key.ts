@@ -1,0 +1,62 @@
+/** The effect key of an item: the same target and the same intent give the same key, in whichever operation. */
+import type { InputIssue, Json } from '../domain/operation-type.ts'
+import { DefinitionError } from '../domain/operation-type-definition.ts'
+import { describePart, renderText, type Template, type TemplateScope } from './placeholders.ts'
+import { compileAt } from './request-template.ts'
+
+const EFFECT_KEY_BYTES_MAX = 1_000
+
+export interface EffectKeyItem {
+  key: string
+  input: Json
+  rootOperationId: string
+}
+export type EffectKeyResult = { key: string } | { issue: InputIssue }
+
+/** `{operation.id}` is the first operation of a replay chain, so that a replay has the keys of its original. */
+export const compileEffectKey = (
+  text: string | undefined,
+  scope: TemplateScope,
+): ((item: EffectKeyItem) => EffectKeyResult) => {
+  const template = compileAt('effect_key', text ?? '{type}:{operation.id}:{item.key}', scope)
+  assertAllowed(template)
+  return ({ key, input, rootOperationId }) => {
+    const values = { input, itemKey: key, effectKey: null, operationId: rootOperationId }
+    const rendered = renderText(template, values, String)
+    if ('text' in rendered) return checkEffectKey(rendered.text)
+    const { misfit, missing } = rendered
+    const detail = missing
+      ? 'is required: it is part of the effect key'
+      : 'must be a string, number or boolean: it is part of the effect key'
+    return { issue: { pointer: misfit.kind === 'input' ? misfit.pointer : '', detail } }
+  }
+}
+
+/** Also for keys that code makes. */
+export const checkEffectKey = (key: string): EffectKeyResult => {
+  const bytes = Buffer.byteLength(key)
+  if (bytes === 0) return { issue: { pointer: '', detail: 'makes an empty effect key' } }
+  if (bytes > EFFECT_KEY_BYTES_MAX) {
+    return {
+      issue: {
+        pointer: '',
+        detail: `makes an effect key of ${bytes} bytes; at most ${EFFECT_KEY_BYTES_MAX} are allowed`,
+      },
+    }
+  }
+  if (/\0|\p{Surrogate}/u.test(key)) {
+    return { issue: { pointer: '', detail: 'makes an effect key with U+0000 or a lone surrogate' } }
+  }
+  return { key }
+}
+
+const assertAllowed = (template: Template): void => {
+  for (const part of template) {
+    const isSecret = part.kind === 'text' && part.origin === 'secret'
+    if (!isSecret && part.kind !== 'effect_key') continue
+    throw new DefinitionError('effect_key', `{${isSecret ? 'secret.*' : describePart(part)}} cannot be part of it`)
+  }
+  if (!template.some((part) => part.kind !== 'text')) {
+    throw new DefinitionError('effect_key', 'names no {item.key} or {input.*}: all items would be one effect')
+  }
+}

@@ -1,0 +1,29 @@
+/** What the handlers of a code type are given, and the one error by which they can say that nothing happened. */
+import type { BatchItem, EffectCall, LookupOutcome } from '../domain/operation-type.ts'
+
+/** A call with its input as the zod schema gives it out. */
+export type TypedCall<Input> = Omit<EffectCall, 'input'> & { input: Input }
+export type TypedBatchItem<Input> = Omit<BatchItem, 'input'> & { input: Input }
+
+export interface CallContext {
+  /** Aborts at the call's deadline. What is in flight then is uncertain. */
+  signal: AbortSignal
+}
+
+export interface CodeLookup<Input> {
+  after_ms?: number
+  timeout_ms?: number
+  find(call: TypedCall<Input>, context: CallContext): Promise<LookupOutcome>
+}
+
+/** Thrown by a `send` that is certain that nothing left the process: `failed`, class `transient`. */
+export class NothingSent extends Error {
+  override readonly name = 'NothingSent'
+  /** Shown as the item's reason. */
+  readonly reasonCode: string
+
+  constructor(message: string, options: { reasonCode?: string; cause?: unknown } = {}) {
+    super(message, { cause: options.cause })
+    this.reasonCode = options.reasonCode ?? 'NOTHING_SENT'
+  }
+}

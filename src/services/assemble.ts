@@ -1,0 +1,136 @@
+/**
+ * The use cases of the api, bound to one context: the list that `http/deps.ts` asks for. What is shared between requests is
+ * made here once: the batchers of reads and submissions, the pulse of types, and the waiters for changes.
+ */
+import { AppError } from '../domain/errors.ts'
+import type { OperationState } from '../storage/operation-state.ts'
+import { authenticate } from './authenticate.ts'
+import type { ServiceContext } from './context.ts'
+import { getOperation, openStateReader } from './get-operation.ts'
+import { healthReport } from './health-report.ts'
+import { listOperations } from './list-operations.ts'
+import { listCheckpoints, listEvents, listItems, listLedger, streamItems, streamLedger } from './list-outcomes.ts'
+import { listWorkers } from './list-workers.ts'
+import { lookupCase } from './lookup-case.ts'
+import { measure } from './measure.ts'
+import { getOperationType, listOperationTypes, pauseOperationType, resumeOperationType } from './operation-types.ts'
+import { operationView } from './operation-view.ts'
+import { preflightReplay } from './preflight-replay.ts'
+import type { Principal } from './principal.ts'
+import { getCase, listCases } from './read-cases.ts'
+import { readiness } from './readiness.ts'
+import type {
+  CancelRequest,
+  CaseFilters,
+  CasePosition,
+  CheckpointPosition,
+  EventPosition,
+  ItemFilters,
+  ItemPosition,
+  LedgerPosition,
+  OperationFilters,
+  OperationPosition,
+  PageRequest,
+  PauseRequest,
+  PreflightRequest,
+  ResolveCaseRequest,
+  SubmitRequest,
+  WaitRequest,
+} from './requests.ts'
+import { resolveCase } from './resolve-case.ts'
+import { cancelOperation, pauseOperation, resumeOperation } from './stop.ts'
+import { openSubmissionWriter, submitOperation } from './submit.ts'
+import { openPulseReader } from './type-pulse.ts'
+import type { CaseView, OperationView } from './views.ts'
+import { changedSince, openChangeWaiter } from './wait-for-change.ts'
+
+export const assembleServices = (base: ServiceContext) => {
+  const readState = openStateReader(base)
+  const context = {
+    ...base,
+    readState,
+    readPulse: openPulseReader(base),
+    writeSubmission: openSubmissionWriter(base),
+  }
+  const waiter = openChangeWaiter(context)
+
+  const view = async (state: OperationState): Promise<OperationView> =>
+    operationView(state, context.types.get(state.type), await context.readPulse(state.type, state.typeVersion))
+
+  const shown = async (principal: Principal, id: string): Promise<OperationView> => {
+    const operation = await getOperation(context, principal, id)
+    if (!operation) throw new AppError('operation-not-found', 'there is no such operation')
+    return operation
+  }
+
+  const shownCase = async (principal: Principal, id: string): Promise<CaseView> => {
+    const found = await getCase(context, principal, id)
+    if (!found) throw new AppError('case-not-found', 'there is no such reconciliation case')
+    return found
+  }
+
+  return {
+    async submitOperation(principal: Principal, request: SubmitRequest) {
+      const { id, replayed } = await submitOperation(context, principal, request)
+      return { operation: await shown(principal, id), replayed }
+    },
+    getOperation: (principal: Principal, id: string) => getOperation(context, principal, id),
+    listOperations: (principal: Principal, filters: OperationFilters, page: PageRequest<OperationPosition>) =>
+      listOperations(context, principal, filters, page),
+    async cancelOperation(principal: Principal, id: string, request: CancelRequest) {
+      const { status } = await cancelOperation(context, principal, id, request)
+      return { status, operation: await shown(principal, id) }
+    },
+    async pauseOperation(principal: Principal, id: string, request: PauseRequest) {
+      const { status } = await pauseOperation(context, principal, id, request)
+      return { status, operation: await shown(principal, id) }
+    },
+    async resumeOperation(principal: Principal, id: string, request: PauseRequest) {
+      const { status } = await resumeOperation(context, principal, id, request)
+      return { status, operation: await shown(principal, id) }
+    },
+    async waitForChange(principal: Principal, id: string, { seconds, seenVersion, signal }: WaitRequest) {
+      const state = await waiter.wait(
+        { tenantId: principal.tenantId, id },
+        { ms: seconds * 1000, until: changedSince(seenVersion), signal },
+      )
+      return state ? view(state) : null
+    },
+    listItems: (principal: Principal, id: string, filters: ItemFilters, page: PageRequest<ItemPosition>) =>
+      listItems(context, principal, id, filters, page),
+    streamItems: (principal: Principal, id: string, filters: ItemFilters) =>
+      streamItems(context, principal, id, filters),
+    listLedger: (principal: Principal, id: string, page: PageRequest<LedgerPosition>) =>
+      listLedger(context, principal, id, page),
+    streamLedger: (principal: Principal, id: string) => streamLedger(context, principal, id),
+    listCheckpoints: (principal: Principal, id: string, page: PageRequest<CheckpointPosition>) =>
+      listCheckpoints(context, principal, id, page),
+    listEvents: (principal: Principal, id: string, page: PageRequest<EventPosition>) =>
+      listEvents(context, principal, id, page),
+    listCases: (principal: Principal, filters: CaseFilters, page: PageRequest<CasePosition>) =>
+      listCases(context, principal, filters, page),
+    getCase: (principal: Principal, id: string) => getCase(context, principal, id),
+    async lookupCase(principal: Principal, id: string) {
+      await lookupCase(context, principal, id)
+      return shownCase(principal, id)
+    },
+    async resolveCase(principal: Principal, id: string, request: ResolveCaseRequest) {
+      await resolveCase(context, principal, id, request)
+      return shownCase(principal, id)
+    },
+    preflightReplay: (principal: Principal, id: string, request: PreflightRequest) =>
+      preflightReplay(context, principal, id, request),
+    listOperationTypes: (principal: Principal) => listOperationTypes(context, principal),
+    getOperationType: (principal: Principal, name: string) => getOperationType(context, principal, name),
+    pauseOperationType: (principal: Principal, name: string, request: { reason: string | null }) =>
+      pauseOperationType(context, principal, name, request),
+    resumeOperationType: (principal: Principal, name: string, request: { reason: string | null }) =>
+      resumeOperationType(context, principal, name, request),
+    listWorkers: (principal: Principal) => listWorkers(context, principal),
+    healthReport: (principal: Principal) => healthReport(context, principal),
+    authenticate: (keyHash: string) => authenticate(context, keyHash),
+    readiness: () => readiness(context),
+    measure: () => measure(context),
+    close: () => waiter.close(),
+  }
+}

@@ -1,0 +1,123 @@
+import { listCheckpointRows } from '../storage/checkpoints.ts'
+import type { Connection, Database } from '../storage/database.ts'
+import { listEventRows } from '../storage/events.ts'
+import { type ItemRow, listItemRows } from '../storage/items.ts'
+import { type LedgerRow, listLedgerRows } from '../storage/ledger.ts'
+import { operationExists } from '../storage/operations.ts'
+import type { ServiceContext } from './context.ts'
+import { readPage, streamPages } from './paging.ts'
+import type { Principal } from './principal.ts'
+import type {
+  CheckpointPosition,
+  EventPosition,
+  ItemFilters,
+  ItemPosition,
+  LedgerPosition,
+  PageRequest,
+} from './requests.ts'
+import type { CheckpointView, EventView, ItemView, LedgerEntryView, Page } from './views.ts'
+
+/** What hangs below an operation. Each answers null when the tenant has no such operation. */
+
+type ReadContext = Pick<ServiceContext, 'database'>
+
+const ifExists = <T>(
+  database: Database,
+  { tenantId }: Principal,
+  operationId: string,
+  read: (connection: Connection) => Promise<T>,
+): Promise<T | null> =>
+  database.query(async (connection) =>
+    (await operationExists(connection, tenantId, operationId)) ? await read(connection) : null,
+  )
+
+const itemPosition = ({ ord }: ItemRow): ItemPosition => ({ ord })
+const ledgerPosition = ({ ord, seq }: LedgerRow): LedgerPosition => ({ ord, seq })
+
+export const listItems = (
+  { database }: ReadContext,
+  principal: Principal,
+  operationId: string,
+  filters: ItemFilters,
+  { limit, position }: PageRequest<ItemPosition>,
+): Promise<Page<ItemView, ItemPosition> | null> =>
+  ifExists(database, principal, operationId, (connection) =>
+    readPage(
+      limit,
+      (rows) => listItemRows(connection, principal.tenantId, operationId, filters, position?.ord ?? null, rows),
+      itemPosition,
+    ),
+  )
+
+export const streamItems = async (
+  { database }: ReadContext,
+  principal: Principal,
+  operationId: string,
+  filters: ItemFilters,
+): Promise<AsyncIterable<ItemView[]> | null> => {
+  const exists = await ifExists(database, principal, operationId, async () => true)
+  if (exists === null) return null
+  return streamPages<ItemRow, ItemPosition>(
+    (position, limit) =>
+      database.query((connection) =>
+        listItemRows(connection, principal.tenantId, operationId, filters, position?.ord ?? null, limit),
+      ),
+    itemPosition,
+  )
+}
+
+export const listLedger = (
+  { database }: ReadContext,
+  principal: Principal,
+  operationId: string,
+  { limit, position }: PageRequest<LedgerPosition>,
+): Promise<Page<LedgerEntryView, LedgerPosition> | null> =>
+  ifExists(database, principal, operationId, (connection) =>
+    readPage(
+      limit,
+      (rows) => listLedgerRows(connection, principal.tenantId, operationId, position, rows),
+      ledgerPosition,
+    ),
+  )
+
+export const streamLedger = async (
+  { database }: ReadContext,
+  principal: Principal,
+  operationId: string,
+): Promise<AsyncIterable<LedgerEntryView[]> | null> => {
+  const exists = await ifExists(database, principal, operationId, async () => true)
+  if (exists === null) return null
+  return streamPages<LedgerRow, LedgerPosition>(
+    (position, limit) =>
+      database.query((connection) => listLedgerRows(connection, principal.tenantId, operationId, position, limit)),
+    ledgerPosition,
+  )
+}
+
+export const listCheckpoints = (
+  { database }: ReadContext,
+  principal: Principal,
+  operationId: string,
+  { limit, position }: PageRequest<CheckpointPosition>,
+): Promise<Page<CheckpointView, CheckpointPosition> | null> =>
+  ifExists(database, principal, operationId, (connection) =>
+    readPage(
+      limit,
+      (rows) => listCheckpointRows(connection, principal.tenantId, operationId, position?.shard ?? null, rows),
+      ({ shard }): CheckpointPosition => ({ shard }),
+    ),
+  )
+
+export const listEvents = (
+  { database }: ReadContext,
+  principal: Principal,
+  operationId: string,
+  { limit, position }: PageRequest<EventPosition>,
+): Promise<Page<EventView, EventPosition> | null> =>
+  ifExists(database, principal, operationId, (connection) =>
+    readPage(
+      limit,
+      (rows) => listEventRows(connection, principal.tenantId, operationId, position?.version ?? null, rows),
+      ({ version }): EventPosition => ({ version }),
+    ),
+  )

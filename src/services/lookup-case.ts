@@ -1,0 +1,174 @@
+import { AppError } from '../domain/errors.ts'
+import { fingerprint } from '../domain/failure.ts'
+import { formatId } from '../domain/ids.ts'
+import type { LookupOutcome, OperationType } from '../domain/operation-type.ts'
+import { decideLookup, mayResend } from '../domain/reconciliation.ts'
+import { backoffMs, lookupDelayMs } from '../domain/retry.ts'
+import { readCase } from '../storage/cases.ts'
+import { type DueLookup, queueResend, scheduleLookup, takeDueLookups } from '../storage/lookups.ts'
+import type { ServiceContext } from './context.ts'
+import { convergeEvidence } from './converge.ts'
+import { report } from './evidence-reports.ts'
+import type { Principal } from './principal.ts'
+import { settleOperation } from './settle.ts'
+
+/** How long a taken case belongs to whoever took it: longer than any lookup may take. */
+export const LOOKUP_HOLD_MS = 60_000
+
+type LookupContext = Pick<ServiceContext, 'database' | 'wakeUps' | 'types'>
+
+/** Asks the provider about one case now. Errors: case-not-found, case-already-resolved, lookup-not-available. */
+export const lookupCase = async (context: LookupContext, principal: Principal, caseId: string): Promise<void> => {
+  const found = await context.database.query((connection) => readCase(connection, principal.tenantId, caseId))
+  if (!found) throw new AppError('case-not-found', 'there is no such reconciliation case')
+  if (found.resolution !== null) {
+    throw new AppError('case-already-resolved', `the case was resolved as ${found.resolution}`, {
+      extra: { resolution: found.resolution },
+    })
+  }
+  const executor = context.types.get(found.type)?.executor
+  if (executor?.kind !== 'external' || executor.lookup === null) {
+    throw new AppError(
+      'lookup-not-available',
+      `${found.type} has no lookup: resolve the case with evidence of your own`,
+    )
+  }
+  if (found.cause !== 'send_outcome_unknown' && found.cause !== 'worker_lost') {
+    throw new AppError('lookup-not-available', `a case of cause ${found.cause} cannot be looked up: resolve it by hand`)
+  }
+  const [due] = await context.database.query((connection) =>
+    takeDueLookups(connection, {
+      types: [found.type],
+      limit: 1,
+      holdMs: LOOKUP_HOLD_MS,
+      only: { tenantId: principal.tenantId, caseId },
+    }),
+  )
+  if (due) await lookUp(context, due, principal.name)
+}
+
+/**
+ * Asks the provider what became of one uncertain effect and brings the answer home: applied, absent (stable only after the
+ * time in which the send could still arrive), or unknown, which leaves it where it is.
+ */
+export const lookUp = async (context: LookupContext, due: DueLookup, actor: string | null): Promise<void> => {
+  const type = context.types.get(due.type)
+  if (type?.executor.kind !== 'external') return
+  const { lookup, callTimeoutMs } = type.executor
+  const outcome: LookupOutcome =
+    lookup === null || due.input === undefined
+      ? { state: 'unknown', reasonCode: 'NO_LOOKUP' }
+      : await lookup.find({
+          effectKey: due.effectKey,
+          itemKey: due.itemKey,
+          input: due.input,
+          operationId: formatId('op', due.operationId),
+          type: due.type,
+          attempt: due.attempt,
+          traceparent: null,
+        })
+  const stableAfterMs = callTimeoutMs + (lookup?.afterMs ?? 0)
+  const decision = decideLookup({
+    outcome: outcome.state,
+    stable: due.sinceSendByMs >= stableAfterMs,
+    onAbsent: type.onAbsent,
+    attempt: due.attempt,
+    maxAttempts: type.retry.maxAttempts,
+    cancelled: due.cancelled,
+    lookups: due.lookups,
+  })
+  const evidenceRef = outcome.state === 'unknown' ? null : outcome.evidenceRef
+  switch (decision.kind) {
+    case 'applied':
+      await bringHome(context, type, due, actor, {
+        effect: 'applied',
+        item: 'applied',
+        effectRef: outcome.state === 'applied' ? (outcome.effectRef ?? null) : null,
+        evidenceRef,
+      })
+      return
+    case 'absent-retry':
+      await bringHome(context, type, due, actor, {
+        ...ABSENT,
+        evidenceRef,
+        retry: {
+          afterMs: backoffMs({ ...type.retry, attempt: due.attempt, random: Math.random() }),
+          reason: 'confirmed_absent',
+        },
+      })
+      return
+    case 'absent-failed':
+      await bringHome(context, type, due, actor, {
+        ...ABSENT,
+        evidenceRef,
+        fingerprint: decision.deadLetter
+          ? fingerprint({ type: type.name, failureClass: 'transient', reasonCode: ABSENT.reasonCode, message: null })
+          : null,
+      })
+      return
+    case 'wait': {
+      if (decision.reason === 'unknown' && (await resend(context, type, due))) return
+      const nextInMs =
+        decision.reason === 'absent-not-stable'
+          ? stableAfterMs - due.sinceSendByMs
+          : lookup === null
+            ? null
+            : lookupDelayMs(due.lookups, Math.random())
+      await schedule(context, due, nextInMs, outcome.state === 'unknown' ? outcome.reasonCode : decision.reason)
+      return
+    }
+    case 'by-hand':
+      await schedule(context, due, null, outcome.state === 'absent' ? 'absent' : 'unknown')
+  }
+}
+
+const ABSENT = {
+  effect: 'absent',
+  item: 'failed',
+  failureClass: 'transient',
+  reasonCode: 'CONFIRMED_ABSENT',
+} as const
+
+const schedule = (
+  { database }: LookupContext,
+  due: DueLookup,
+  nextInMs: number | null,
+  answer: string,
+): Promise<void> =>
+  database.query((connection) =>
+    scheduleLookup(connection, { tenantId: due.tenantId, caseId: due.caseId, nextInMs, answer }),
+  )
+
+const bringHome = async (
+  context: LookupContext,
+  type: OperationType,
+  due: DueLookup,
+  actor: string | null,
+  said: Parameters<typeof report>[1],
+): Promise<void> => {
+  await convergeEvidence(context, due, {
+    source: 'lookup',
+    epoch: 0,
+    workerId: null,
+    actor,
+    codeVersion: type.codeVersion,
+    lookupAfterMs: null,
+    reports: [report(due, said)],
+  })
+}
+
+/** The one repeat without evidence: where the provider promises that it cannot become a second effect. */
+const resend = async (context: LookupContext, type: OperationType, due: DueLookup): Promise<boolean> => {
+  const allowed = mayResend({
+    providerIdempotentMs: type.providerIdempotentMs,
+    ageMs: due.sinceStartMs,
+    attempt: due.attempt,
+    maxAttempts: type.retry.maxAttempts,
+    cancelled: due.cancelled,
+  })
+  if (!allowed || !(await queueResend(context.database, due))) return false
+  await schedule(context, due, LOOKUP_HOLD_MS, 'resend queued')
+  await settleOperation(context, due.tenantId, due.operationId)
+  context.wakeUps.send('work')
+  return true
+}

@@ -1,0 +1,13 @@
+/** What a caller may do. `read`: every GET; `write`: submit, cancel, pause, preflight; `operate`: reconcile; `admin`: kill switches. */
+export const SCOPES = ['read', 'write', 'operate', 'admin'] as const
+export type Scope = (typeof SCOPES)[number]
+
+/** Who is asking. Every use case takes one, so that no query can forget the tenant. */
+export interface Principal {
+  tenantId: number
+  /** Recorded as `requested_by`, as the actor of events and as the resolver of cases. */
+  name: string
+  scopes: readonly Scope[]
+}
+
+export const DEFAULT_TENANT_ID = 1

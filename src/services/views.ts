@@ -1,0 +1,254 @@
+import type { FailureClass } from '../domain/failure.ts'
+import type { HealthVerdict, Verdict } from '../domain/health.ts'
+import type { EvidenceSource, ItemState } from '../domain/ledger.ts'
+import type { OperationStatus } from '../domain/operation.ts'
+import type { Json } from '../domain/operation-type.ts'
+
+/**
+ * What the use cases answer with: rows parsed into named fields. Ids are uuids, times are the database's own text
+ * (`2026-11-29 14:20:18.123456+00`, microseconds kept), counters are numbers. `http/resources` turns them into JSON.
+ */
+
+/** `T` in database text form; null where the thing has not happened. */
+export type DbTime = string
+
+/** One page of a keyset list; `next` is the position behind the last row, absent at the end. */
+export interface Page<T, P> {
+  items: T[]
+  next: P | null
+}
+
+export interface OperationCounts {
+  total: number
+  applied: number
+  skipped: number
+  failed: number
+  uncertain: number
+  /** total − the four above; includes what is in flight. */
+  unprocessed: number
+  inFlight: number
+}
+
+export interface CancelView {
+  /** False once the operation is final or a cancel was requested. */
+  possible: boolean
+  /** `cancelGuarantee(type)`. */
+  guarantee: string
+  requestedAt: DbTime | null
+  requestedBy: string | null
+  reason: string | null
+  acknowledgedAt: DbTime | null
+  settledAt: DbTime | null
+  appliedAfterRequest: number
+}
+
+export interface ApprovalView {
+  required: boolean
+  decision: string | null
+  decidedBy: string | null
+  decidedAt: DbTime | null
+  note: string | null
+}
+
+export interface OperationView {
+  id: string
+  type: string
+  typeVersion: number
+  status: OperationStatus
+  /** operations.version + sum of the shards' versions: the ETag. */
+  version: number
+  counts: OperationCounts
+  failures: Partial<Record<FailureClass, number>>
+  lastProgressAt: DbTime | null
+  cancel: CancelView
+  approval: ApprovalView | null
+  replayOf: string | null
+  replayedBy: string[]
+  compensates: string | null
+  after: string[]
+  risk: string
+  /** Names of the signals that are raised now, for example `heartbeat_late`; empty when all is well. */
+  stuckSignals: string[]
+  error: { code: string; detail: string } | null
+  requestedBy: string
+  reason: string | null
+  labels: Record<string, string>
+  priority: number
+  runAfter: DbTime | null
+  deadlineAt: DbTime | null
+  createdAt: DbTime
+  startedAt: DbTime | null
+  completedAt: DbTime | null
+  /** The database's clock when the row was read: rates and ages are computed against it, never against ours. */
+  now: DbTime
+}
+
+export interface ItemView {
+  ord: number
+  key: string
+  state: ItemState | 'unprocessed'
+  failureClass: FailureClass | null
+  reasonCode: string | null
+  attempt: number
+  retryAt: DbTime | null
+  effectKey: string | null
+  effectRef: string | null
+  evidenceRef: string | null
+  observedAt: DbTime | null
+}
+
+export interface LedgerEntryView {
+  ord: number
+  seq: number
+  itemKey: string
+  step: string
+  attempt: number
+  /** Null: an observation that changed no outcome. */
+  state: ItemState | null
+  failureClass: FailureClass | null
+  reasonCode: string | null
+  message: string | null
+  effectKey: string
+  /** Hex. */
+  inputHash: string
+  effectRef: string | null
+  evidenceRef: string | null
+  source: EvidenceSource
+  actor: string | null
+  observedAt: DbTime
+  workerId: string | null
+  codeVersion: string
+}
+
+export interface CheckpointView {
+  shard: number
+  fromOrd: number
+  toOrd: number
+  cursor: number
+  state: string
+  epoch: number
+  owner: string | null
+  leaseExpiresAt: DbTime | null
+  lastProgressAt: DbTime | null
+}
+
+export interface EventView {
+  version: number
+  /** For example `accepted`, `running`, `cancel_requested`, `settled`. */
+  kind: string
+  status: string
+  at: DbTime
+  actor: string
+  reason: string | null
+}
+
+export interface CaseView {
+  id: string
+  operationId: string
+  type: string
+  itemKey: string
+  effectKey: string
+  status: string
+  cause: string
+  openedAt: DbTime
+  dueAt: DbTime
+  /** Of the type: who the case is escalated to. */
+  owner: string | null
+  lookups: { count: number; lastAnswer: string | null; nextAt: DbTime | null }
+  resolution: {
+    resolution: string
+    evidenceRef: string | null
+    effectRef: string | null
+    note: string | null
+    resolvedBy: string | null
+    resolvedAt: DbTime
+    source: string
+  } | null
+}
+
+export interface PreflightView {
+  id: string
+  operationId: string
+  expiresAt: DbTime
+  factsHash: string
+  scope: { states: string[]; failureClasses: string[]; itemKeys: string[] | null }
+  replayTargets: number
+  failedTargets: number
+  confirmedTargets: number
+  ambiguousEffectTargets: number
+  validationRejectedTargets: number
+  unprocessedTargets: number
+  deadLetterTargets: number
+  /** Null when nothing was ever checkpointed. */
+  lastCheckpointAgeSeconds: number | null
+  /** 0…1. */
+  downstreamErrorRate5m: number
+  codeVersionChanged: boolean
+  codeVersionThen: string
+  codeVersionNow: string
+  requiresApproval: boolean
+  compensation: string
+  stopIf: { condition: string; actual: number; tripped: boolean }[]
+  allowed: boolean
+  blockedBy: string[]
+}
+
+export interface OperationTypeView {
+  name: string
+  version: number
+  description: string | null
+  owner: string | null
+  effect: string
+  risk: string
+  touches: string[]
+  approval: string
+  idempotencyKey: string
+  cancelGuarantee: string
+  batch: { maxItems: number; maxMs: number }
+  parallelism: number
+  concurrency: number
+  ratePerSecond: number | null
+  leaseMs: number
+  /** 2–3 × p95, never below the call timeout; null while there is no p95. */
+  leaseAdviceMs: { min: number; max: number } | null
+  p95Ms: number | null
+  maxCancelMs: number
+  retry: { maxAttempts: number; baseMs: number; maxMs: number }
+  stopIf: string[]
+  retention: { itemsDays: number; ledgerDays: number }
+  compensation: string
+  noCompensationReason: string | null
+  codeVersion: string
+  inputSchema: Json
+  /** The kill switch. */
+  paused: { at: DbTime; by: string | null; reason: string | null } | null
+}
+
+export interface WorkerView {
+  id: string
+  host: string
+  pid: number
+  state: string
+  startedAt: DbTime
+  lastSeenAt: DbTime
+  codeVersion: string
+  leases: number
+}
+
+export interface HealthReportView {
+  generatedAt: DbTime
+  types: { type: string; verdict: Verdict; figures: HealthVerdict[]; cancelContract: HealthVerdict[] }[]
+}
+
+export interface ReadinessView {
+  ready: boolean
+  checks: { name: string; ok: boolean; detail: string | null }[]
+}
+
+/** One gauge of `/metrics`; the name comes without the `opledger_` prefix. */
+export interface Gauge {
+  name: string
+  help: string
+  labelNames: string[]
+  values: { labels: Record<string, string>; value: number }[]
+}

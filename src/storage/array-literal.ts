@@ -1,0 +1,8 @@
+/**
+ * Arrays as PostgreSQL array literals, for `${ints(xs)}::int[]`. One parameter carries a whole batch, so that a
+ * statement stays the same (and prepared) whatever its size, and no type catalogue has to be fetched at connect.
+ */
+export const ints = (values: readonly (number | null)[]): string => `{${values.map((v) => v ?? 'NULL').join(',')}}`
+
+export const texts = (values: readonly (string | null | undefined)[]): string =>
+  `{${values.map((v) => (v === null || v === undefined ? 'NULL' : `"${v.replace(/["\\]/g, '\\$&')}"`)).join(',')}}`

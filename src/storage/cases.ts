@@ -1,0 +1,53 @@
+import type { Connection } from './database.ts'
+
+/** A case with the effect it is about, for whoever resolves it. */
+export interface OpenCase {
+  id: string
+  operationId: string
+  shard: number
+  ord: number
+  type: string
+  itemKey: string
+  effectKey: string
+  send: number
+  cause: 'send_outcome_unknown' | 'worker_lost' | 'in_doubt_elsewhere' | 'duplicate_suspected' | 'contradiction'
+  resolution: string | null
+  cancelled: boolean
+}
+
+export const readCase = async ({ sql }: Connection, tenantId: number, caseId: string): Promise<OpenCase | null> => {
+  const [row] = await sql<OpenCase>`
+    select c.id, c.operation_id as "operationId", c.shard, c.ord, c.type, c.item_key as "itemKey",
+      c.effect_key as "effectKey", c.send, c.cause, c.resolution, o.cancel_requested_at is not null as cancelled
+    from reconciliation_cases c join operations o on o.tenant_id = c.tenant_id and o.id = c.operation_id
+    where c.tenant_id = ${tenantId} and c.id = ${caseId}::uuid`
+  return row ?? null
+}
+
+/** Closes a case that holds no item back (a suspected duplicate, a contradiction). False: somebody was first. */
+export const closeCase = async (
+  { sql }: Connection,
+  close: {
+    tenantId: number
+    caseId: string
+    resolution: 'applied' | 'not_applied'
+    actor: string
+    evidenceRef: string
+    effectRef: string | null
+    note: string | null
+  },
+): Promise<boolean> => {
+  const rows = await sql`
+    update reconciliation_cases set
+      closed_at = clock_timestamp(), next_lookup_at = null, resolution = ${close.resolution}, resolved_by = ${close.actor},
+      resolution_source = 'operator', evidence_ref = ${close.evidenceRef}, effect_ref = ${close.effectRef},
+      note = coalesce(${close.note}, note)
+    where tenant_id = ${close.tenantId} and id = ${close.caseId}::uuid and closed_at is null
+    returning 1`
+  return rows.length > 0
+}
+
+/** A note of the person who resolved a case, which converge has closed. */
+export const noteCase = async ({ sql }: Connection, tenantId: number, caseId: string, note: string): Promise<void> => {
+  await sql`update reconciliation_cases set note = ${note} where tenant_id = ${tenantId} and id = ${caseId}::uuid`
+}

@@ -1,0 +1,277 @@
+/**
+ * The only way to the database. A pool of *slots*, each one postgres.js client with a single connection.
+ *
+ * Why not one client with many connections: in postgres.js 3.4 a transaction may begin on a connection that is not
+ * reserved when queries queue, and a backend that dies inside a transaction leaves its half-written bytes to the next
+ * user of that connection, or throws where nobody can catch. Here a slot has one user at a time, and a slot whose
+ * connection closed, for whatever reason, is thrown away whole:
+ *
+ *   free ──acquire──▶ held ──release──▶ free
+ *                      │ connection closed (generation ends)
+ *                      ▼
+ *                    dead ──▶ replaced by a new client at the next acquire
+ *
+ * Every statement checks that its slot is still alive, and reaches the client before any I/O event can come between
+ * (postgres.js defers by one microtask only). A slot is connected before it is given out, as a statement queued behind
+ * a failed connect would otherwise run alone on the next one. So no statement of a dead transaction can land on a new connection: neither after a cut, nor after a lost COMMIT reply.
+ * A COMMIT whose reply was lost surfaces as `connection-lost`: the caller re-reads before it acts.
+ *
+ * Limits: `size` connections, QUEUE_MAX waiting callers, ACQUIRE_MS for a slot, STATEMENT_MS for a statement.
+ */
+import { drizzle, type PostgresJsDatabase } from 'drizzle-orm/postgres-js'
+import postgres from 'postgres'
+import { AppError } from '../domain/errors.ts'
+import { isDatabaseFault, isRetryable } from './database-faults.ts'
+
+export type Row = Record<string, unknown>
+export type Parameter = string | number | bigint | boolean | null | Uint8Array
+export type Sql = <T extends object = Row>(
+  strings: TemplateStringsArray,
+  ...parameters: readonly Parameter[]
+) => Promise<T[]>
+
+/** One connection, for the duration of one `query` or `transaction`. */
+export interface Connection {
+  /** Runs at once; statements not awaited are pipelined in order. */
+  readonly sql: Sql
+  /** Drizzle on the same connection, for composed reads. Never inside a transaction: it does not check liveness. */
+  readonly db: PostgresJsDatabase
+  /** Several statements in one text, without parameters: migrations. */
+  readonly script: (text: string) => Promise<void>
+}
+
+export interface Database {
+  /** Autocommit statements. Retryable faults are the caller's: a statement may have committed. */
+  query<T>(work: (connection: Connection) => Promise<T>): Promise<T>
+  /** BEGIN … COMMIT; any error rolls back. 40001, 40P01 and 55P03 repeat the whole work, TRANSACTION_TRIES times at most. */
+  transaction<T>(work: (connection: Connection) => Promise<T>): Promise<T>
+  /**
+   * Locks, then works: BEGIN, the lock, the work and COMMIT leave in one round trip, and the work sees a snapshot that
+   * was taken after the lock was held (DESIGN, L4). `steps` starts its statements without awaiting between them.
+   */
+  lockThenWork<T>(steps: (sql: Sql) => { lock: Promise<unknown>; work: Promise<T> }): Promise<T>
+  close(): Promise<void>
+}
+
+export interface DatabaseOptions {
+  url: string
+  /** Connections at most. */
+  size: number
+  /** Shown in pg_stat_activity. */
+  name: string
+  /** false behind a PgBouncer in transaction mode older than 1.21. */
+  prepare?: boolean
+  acquireMs?: number
+  statementMs?: number
+  lockMs?: number
+}
+
+const ACQUIRE_MS = 5_000
+const STATEMENT_MS = 30_000
+const LOCK_MS = 10_000
+const IDLE_IN_TRANSACTION_MS = 5_000
+const CONNECT_SECONDS = 5
+const QUEUE_MAX = 5_000
+const TRANSACTION_TRIES = 8
+
+interface Slot {
+  readonly client: postgres.Sql
+  readonly connection: Connection
+  alive: boolean
+  connected: boolean
+}
+
+interface Waiter {
+  readonly resolve: (slot: Slot) => void
+  readonly reject: (error: unknown) => void
+  readonly timer: NodeJS.Timeout
+}
+
+const lost = (cause?: unknown): AppError =>
+  new AppError('database-unavailable', 'the connection to the database was lost', { cause })
+
+const openSlot = (options: DatabaseOptions): Slot => {
+  const client = postgres(options.url, {
+    max: 1,
+    prepare: options.prepare ?? true,
+    fetch_types: false,
+    connect_timeout: CONNECT_SECONDS,
+    idle_timeout: 0,
+    max_lifetime: null,
+    onnotice: () => {},
+    onclose: () => {
+      slot.alive = false
+    },
+    connection: {
+      application_name: options.name,
+      TimeZone: 'UTC',
+      statement_timeout: options.statementMs ?? STATEMENT_MS,
+      lock_timeout: options.lockMs ?? LOCK_MS,
+      idle_in_transaction_session_timeout: IDLE_IN_TRANSACTION_MS,
+    },
+  })
+  const db = drizzle(client) // mutates its client: times stay text, JSON parameters are passed as text
+  const sql: Sql = <T extends object>(strings: TemplateStringsArray, ...parameters: readonly Parameter[]) => {
+    if (!slot.alive) return Promise.reject(lost())
+    // execute() starts it now, awaited or not: that is what pipelines a transaction in one round trip
+    return client(strings, ...(parameters as never[])).execute() as unknown as Promise<T[]>
+  }
+  const script = async (text: string): Promise<void> => {
+    if (!slot.alive) throw lost()
+    await client.unsafe(text).simple()
+  }
+  const slot: Slot = { client, connection: { sql, db, script }, alive: true, connected: false }
+  return slot
+}
+
+const discard = (slot: Slot): void => {
+  slot.alive = false
+  // what the client still waits for is rejected; nobody is interested in it any more
+  slot.client.end({ timeout: 0 }).catch(() => {})
+}
+
+export const openDatabase = (options: DatabaseOptions): Database => {
+  const acquireMs = options.acquireMs ?? ACQUIRE_MS
+  const free: Slot[] = []
+  const waiters: Waiter[] = []
+  const held = new Set<Slot>()
+  let closing = false
+
+  const acquire = async (): Promise<Slot> => {
+    const slot = await waitForSlot()
+    if (slot.connected) return slot
+    try {
+      await slot.connection.sql`select 1`
+      slot.connected = true
+      return slot
+    } catch (error) {
+      slot.alive = false
+      release(slot)
+      throw isDatabaseFault(error) ? lost(error) : error
+    }
+  }
+
+  const waitForSlot = (): Promise<Slot> => {
+    if (closing) return Promise.reject(new AppError('shutting-down', 'the service is shutting down'))
+    const slot = take()
+    if (slot) return Promise.resolve(slot)
+    if (waiters.length >= QUEUE_MAX) {
+      return Promise.reject(new AppError('overloaded', 'too many requests wait for the database; try again shortly'))
+    }
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(() => {
+        waiters.splice(waiters.indexOf(waiter), 1)
+        reject(new AppError('overloaded', `no database connection became free within ${acquireMs} ms`))
+      }, acquireMs)
+      const waiter: Waiter = { resolve, reject, timer }
+      waiters.push(waiter)
+    })
+  }
+
+  const take = (): Slot | null => {
+    for (let slot = free.pop(); slot; slot = free.pop()) {
+      if (slot.alive) {
+        held.add(slot)
+        return slot
+      }
+      discard(slot)
+    }
+    if (held.size >= options.size) return null
+    const slot = openSlot(options)
+    held.add(slot)
+    return slot
+  }
+
+  const release = (slot: Slot): void => {
+    held.delete(slot)
+    if (closing || !slot.alive) discard(slot)
+    else free.push(slot)
+    const waiter = closing ? undefined : waiters.shift()
+    if (!waiter) return
+    clearTimeout(waiter.timer)
+    const next = take()
+    if (next) waiter.resolve(next)
+    else waiter.reject(new AppError('overloaded', 'no database connection is free'))
+  }
+
+  const translated = (slot: Slot, error: unknown): unknown => {
+    if (error instanceof AppError) return error
+    if (!isDatabaseFault(error)) return error
+    // a fault of the connection leaves the slot in an unknown state: never reuse it
+    slot.alive = false
+    return lost(error)
+  }
+
+  const query = async <T>(work: (connection: Connection) => Promise<T>): Promise<T> => {
+    const slot = await acquire()
+    try {
+      return await work(slot.connection)
+    } catch (error) {
+      throw translated(slot, error)
+    } finally {
+      release(slot)
+    }
+  }
+
+  const once = async <T>(work: (connection: Connection) => Promise<T>): Promise<T> => {
+    const slot = await acquire()
+    const { sql } = slot.connection
+    try {
+      await sql`begin`
+      const result = await work(slot.connection)
+      await sql`commit`
+      return result
+    } catch (error) {
+      if (slot.alive) {
+        await sql`rollback`.catch(() => {
+          slot.alive = false
+        })
+      }
+      throw translated(slot, error)
+    } finally {
+      release(slot)
+    }
+  }
+
+  const pipelined = async <T>(steps: (sql: Sql) => { lock: Promise<unknown>; work: Promise<T> }): Promise<T> => {
+    const slot = await acquire()
+    const { sql } = slot.connection
+    try {
+      const begun = sql`begin`
+      const { lock, work } = steps(sql)
+      const settled = await Promise.allSettled([begun, lock, work, sql`commit`])
+      const failed = settled.find((step) => step.status === 'rejected')
+      // an error before COMMIT makes the server answer it with ROLLBACK: nothing stays open
+      if (failed) throw failed.reason
+      return await work
+    } catch (error) {
+      throw translated(slot, error)
+    } finally {
+      release(slot)
+    }
+  }
+
+  const repeated = async <T>(attempt: () => Promise<T>): Promise<T> => {
+    for (let tries = 1; ; tries++) {
+      try {
+        return await attempt()
+      } catch (error) {
+        if (tries >= TRANSACTION_TRIES || !isRetryable(error)) throw error
+      }
+    }
+  }
+
+  return {
+    query,
+    transaction: (work) => repeated(() => once(work)),
+    lockThenWork: (steps) => repeated(() => pipelined(steps)),
+    async close() {
+      closing = true
+      for (const waiter of waiters.splice(0)) {
+        clearTimeout(waiter.timer)
+        waiter.reject(new AppError('shutting-down', 'the service is shutting down'))
+      }
+      await Promise.all(free.splice(0).map((slot) => slot.client.end({ timeout: 1 }).catch(() => {})))
+    },
+  }
+}

@@ -1,0 +1,61 @@
+/** What stands around in the whole service, over all tenants. Each statement reads a bounded number of rows; a count that reaches its limit is a floor. */
+import type { Connection } from './database.ts'
+
+const OPERATIONS_MAX = 50_000
+const SHARDS_MAX = 50_000
+const CASES_MAX = 50_000
+const DEAD_LETTERS_MAX = 50_000
+
+export interface TypeGauges {
+  type: string
+  shardsReady: number
+  shardsLeased: number
+  /** Since the oldest shard that nobody works on was due; 0: nothing waits. */
+  oldestWaitingSeconds: number
+  uncertainItems: number
+  casesOpen: number
+  deadLetters: number
+}
+
+/** Types with something standing around; the others are missing. */
+export const readTypeGauges = async ({ sql }: Connection): Promise<TypeGauges[]> =>
+  sql<TypeGauges>`
+    with shard as (
+      (select type, state, run_at as since from operation_shards where state = 'ready' limit ${SHARDS_MAX})
+      union all
+      (select type, state, lease_expires_at from operation_shards where state = 'leased' limit ${SHARDS_MAX})),
+    part as (
+      select type, count(*) filter (where state = 'ready') as ready, count(*) filter (where state = 'leased') as leased,
+        max(extract(epoch from now() - since)) filter (where since <= now()) as waiting,
+        0::bigint as uncertain, 0::bigint as cases, 0::bigint as dead
+      from shard group by type
+      union all
+      select s.type, 0, 0, null, sum(s.uncertain)::bigint, 0, 0
+      from (select tenant_id, id from operations where completed_at is null limit ${OPERATIONS_MAX}) o
+        join operation_shards s on s.tenant_id = o.tenant_id and s.operation_id = o.id
+      group by s.type
+      union all
+      select type, 0, 0, null, 0, count(*), 0
+      from (select type from reconciliation_cases where closed_at is null limit ${CASES_MAX}) c group by type
+      union all
+      select type, 0, 0, null, 0, 0, count(*) from (select type from dead_letters limit ${DEAD_LETTERS_MAX}) d group by type)
+    select type, sum(ready)::float8 as "shardsReady", sum(leased)::float8 as "shardsLeased",
+      coalesce(max(waiting), 0)::float8 as "oldestWaitingSeconds", sum(uncertain)::float8 as "uncertainItems",
+      sum(cases)::float8 as "casesOpen", sum(dead)::float8 as "deadLetters"
+    from part group by type`
+
+/** Open operations per status. */
+export const readOpenOperations = async ({ sql }: Connection): Promise<Map<string, number>> => {
+  const rows = await sql<{ status: string; n: number }>`
+    select status, count(*)::float8 as n
+    from (select status from operations where completed_at is null limit ${OPERATIONS_MAX}) o group by status`
+  return new Map(rows.map((row) => [row.status, row.n]))
+}
+
+/** Workers whose last two heartbeats did not both fail to come. */
+export const readWorkersLive = async ({ sql }: Connection): Promise<number> => {
+  const [row] = await sql<{ n: number }>`
+    select count(*)::float8 as n from workers
+    where state <> 'gone' and last_seen_at > now() - 2 * beat_ms * interval '1 ms'`
+  return row?.n ?? 0
+}

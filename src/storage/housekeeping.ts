@@ -1,0 +1,24 @@
+import type { Connection } from './database.ts'
+
+const MONTHS_AHEAD = 4
+/** Covers the week that `usual` figures are learned from. */
+const MINUTES_KEPT_DAYS = 9
+const WORKERS_KEPT_HOURS = 24
+const ROWS_PER_RUN = 10_000
+
+export const ensureLedgerPartitions = async ({ sql }: Connection): Promise<void> => {
+  await sql`select ensure_ledger_partitions(now(), ${MONTHS_AHEAD})`
+}
+
+export const forgetGoneWorkers = async ({ sql }: Connection): Promise<void> => {
+  await sql`
+    delete from workers where id in (
+      select id from workers where last_seen_at < now() - ${WORKERS_KEPT_HOURS} * interval '1 hour' limit ${ROWS_PER_RUN})`
+}
+
+export const forgetOldMinutes = async ({ sql }: Connection): Promise<void> => {
+  await sql`
+    delete from type_minutes where (type, minute, worker_id) in (
+      select type, minute, worker_id from type_minutes
+      where minute < now() - ${MINUTES_KEPT_DAYS} * interval '1 day' limit ${ROWS_PER_RUN})`
+}

@@ -1,0 +1,42 @@
+import type { FailureClass } from '../domain/failure.ts'
+import type { EvidenceSource, ItemState } from '../domain/ledger.ts'
+import type { Connection } from './database.ts'
+
+export interface LedgerRow {
+  ord: number
+  seq: number
+  itemKey: string
+  step: string
+  attempt: number
+  state: ItemState | null
+  failureClass: FailureClass | null
+  reasonCode: string | null
+  message: string | null
+  effectKey: string
+  inputHash: string
+  effectRef: string | null
+  evidenceRef: string | null
+  source: EvidenceSource
+  actor: string | null
+  observedAt: string
+  workerId: string | null
+  codeVersion: string
+}
+
+/** Entries by item, then in the order of their writing, behind `(ord, seq)`. */
+export const listLedgerRows = (
+  { sql }: Connection,
+  tenantId: number,
+  operationId: string,
+  after: { ord: number; seq: number } | null,
+  limit: number,
+): Promise<LedgerRow[]> =>
+  sql<LedgerRow>`
+    select ord, seq::float8 as seq, item_key as "itemKey", step, attempt, state, failure_class as "failureClass",
+      reason_code as "reasonCode", message, effect_key as "effectKey", input_hash as "inputHash", effect_ref as "effectRef",
+      evidence_ref as "evidenceRef", source, actor, observed_at as "observedAt", worker_id as "workerId",
+      code_version as "codeVersion"
+    from ledger_entries
+    where tenant_id = ${tenantId} and operation_id = ${operationId}
+      and (ord, seq) > (${after?.ord ?? -1}::int, ${after?.seq ?? -1}::bigint)
+    order by ord, seq limit ${limit}`

@@ -1,0 +1,56 @@
+import { and, desc, eq, gt, inArray, lt, type SQL, sql } from 'drizzle-orm'
+import type { Connection } from './database.ts'
+import { operations } from './schema.ts'
+
+export interface OperationListFilters {
+  status: readonly string[]
+  type: string | null
+  requestedBy: string | null
+  labels: Readonly<Record<string, string>>
+  createdAfter: string | null
+  createdBefore: string | null
+  replayOf: string | null
+}
+
+export interface OperationListRow {
+  id: string
+  createdAt: string
+}
+
+/** Ids of a tenant's operations, newest first, behind `position`; at most `limit`. */
+export const listOperationIds = async (
+  { db }: Connection,
+  tenantId: number,
+  filters: OperationListFilters,
+  position: OperationListRow | null,
+  limit: number,
+): Promise<OperationListRow[]> => {
+  const isLabelled = Object.keys(filters.labels).length > 0
+  const conditions: (SQL | undefined)[] = [
+    eq(operations.tenantId, tenantId),
+    filters.status.length > 0 ? inArray(operations.status, [...filters.status]) : undefined,
+    filters.type === null ? undefined : eq(operations.type, filters.type),
+    filters.requestedBy === null ? undefined : eq(operations.requestedBy, filters.requestedBy),
+    filters.createdAfter === null ? undefined : gt(operations.createdAt, filters.createdAfter),
+    filters.createdBefore === null ? undefined : lt(operations.createdAt, filters.createdBefore),
+    filters.replayOf === null ? undefined : eq(operations.replayOf, filters.replayOf),
+    // The second half lets the planner use the index, which leaves out operations without labels.
+    isLabelled
+      ? sql`${operations.labels} @> ${JSON.stringify(filters.labels)}::jsonb and ${operations.labels} <> '{}'`
+      : undefined,
+    position === null
+      ? undefined
+      : sql`(${operations.createdAt}, ${operations.id}) < (${position.createdAt}::timestamptz, ${position.id}::uuid)`,
+  ]
+  return db
+    .select({ id: operations.id, createdAt: operations.createdAt })
+    .from(operations)
+    .where(and(...conditions))
+    .orderBy(desc(operations.createdAt), desc(operations.id))
+    .limit(limit)
+}
+
+export const operationExists = async ({ sql }: Connection, tenantId: number, id: string): Promise<boolean> => {
+  const rows = await sql`select 1 from operations where tenant_id = ${tenantId} and id = ${id}`
+  return rows.length > 0
+}

@@ -1,0 +1,138 @@
+import { ints } from '../array-literal.ts'
+import type { Connection, Database } from '../database.ts'
+import type { Lease } from './lease.ts'
+
+export interface ClaimedRetry {
+  ord: number
+  send: number
+  attempt: number
+  /** A repeat of a send whose outcome is unknown, allowed because the provider deduplicates by effect key. */
+  resend: boolean
+}
+
+/**
+ * Claims the due retries `ords` whose effect key is free: never sent, absent, compensated, or (a declared idempotent
+ * resend only) uncertain and ours. `send` grows, so that evidence for the earlier send can be told apart. Keys that are
+ * applied, in flight or in doubt stay in `item_retries`: `explainKnownKeys` says what becomes of them.
+ *
+ * Answers with what was won, or null when the fence did not hold.
+ */
+export const claimRetries = async (
+  { sql }: Connection,
+  lease: Lease,
+  ords: readonly number[],
+  sendByMs: number,
+): Promise<ClaimedRetry[] | null> => {
+  const [row] = await sql<{ won: ClaimedRetry[] }>`
+    with fence as materialized (
+      select tenant_id, operation_id, shard from operation_shards
+      where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and shard = ${lease.shard}
+        and state = 'leased' and lease_epoch = ${lease.epoch} and stop_requested is null
+      for no key update),
+    due as (
+      select distinct on (r.effect_key) r.ord, r.effect_key, r.attempt, r.reason, r.prior_state, r.prior_class,
+        i.item_key, i.input_hash
+      from fence f
+        join item_retries r on r.tenant_id = f.tenant_id and r.operation_id = f.operation_id and r.shard = f.shard
+        join operation_items i on i.tenant_id = r.tenant_id and i.operation_id = r.operation_id and i.ord = r.ord
+      where r.ord = any(${ints(ords)}::int[])
+      order by r.effect_key, r.ord),
+    won as (
+      insert into effects as e (tenant_id, effect_key, state, send, operation_id, shard, ord, attempt, lease_epoch,
+        item_key, input_hash, item_state, item_class, was, send_by)
+      select f.tenant_id, d.effect_key, 'intent', 1, f.operation_id, f.shard, d.ord, d.attempt, ${lease.epoch}, d.item_key,
+        d.input_hash, d.prior_state, d.prior_class, case d.reason when 'idempotent_resend' then 'uncertain' end,
+        now() + ${sendByMs} * interval '1 ms'
+      from fence f, due d order by d.effect_key
+      on conflict (tenant_id, effect_key) do update set
+        was = e.state, state = 'intent', send = e.send + 1, operation_id = excluded.operation_id, shard = excluded.shard,
+        ord = excluded.ord, attempt = excluded.attempt, lease_epoch = excluded.lease_epoch, item_key = excluded.item_key,
+        input_hash = excluded.input_hash, item_state = excluded.item_state, item_class = excluded.item_class,
+        effect_ref = null, claimed_at = clock_timestamp(), send_by = excluded.send_by, updated_at = clock_timestamp()
+      where e.state in ('absent', 'compensated')
+        or (e.state = 'uncertain' and excluded.was = 'uncertain' and e.operation_id = excluded.operation_id
+          and e.ord = excluded.ord)
+      returning e.ord, e.send, e.attempt),
+    gone as (
+      delete from item_retries r using fence f, won w
+      where r.tenant_id = f.tenant_id and r.operation_id = f.operation_id and r.ord = w.ord
+      returning r.ord, r.reason = 'idempotent_resend' as resend)
+    update operation_shards s set
+      version = s.version + 1, in_flight = s.in_flight + (select count(*) from gone),
+      waiting = s.waiting - (select count(*) from gone)
+    from fence f
+    where s.tenant_id = f.tenant_id and s.operation_id = f.operation_id and s.shard = f.shard
+    returning (select coalesce(jsonb_agg(jsonb_build_object('ord', w.ord, 'send', w.send, 'attempt', w.attempt,
+      'resend', g.resend)), '[]') from won w join gone g using (ord)) as won`
+  return row?.won ?? null
+}
+
+/** How long an item waits before it looks again at an effect key that another item has in flight. */
+const KEY_IN_FLIGHT_WAIT_MS = 500
+
+/**
+ * What becomes of waiting items whose effect key is held by another (the registry's table in domain/effect.ts):
+ * applied → `skipped` with the reference; uncertain → `uncertain` with a case of its own, closed from the effect when that
+ * is explained; in flight → waits on, uncharged. An own effect that is applied by now has its entry: only the wait ends. Answers with the number of items that reached a state.
+ */
+export const explainKnownKeys = (
+  database: Database,
+  lease: Lease,
+  ords: readonly number[],
+  codeVersion: string,
+): Promise<number> =>
+  database.lockThenWork((sql) => ({
+    lock: sql`
+      select 1 from operation_shards
+      where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and shard = ${lease.shard}
+      for no key update`,
+    work: sql<{ explained: number }>`
+      with me as (
+        select tenant_id, operation_id, shard, type from operation_shards
+        where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and shard = ${lease.shard}
+          and state = 'leased' and lease_epoch = ${lease.epoch}),
+      known as materialized (
+        select r.*, i.item_key, i.input_hash, me.type, e.state as effect_state, e.effect_ref, e.send,
+          e.operation_id = r.operation_id and e.ord = r.ord as own
+        from me
+          join item_retries r on r.tenant_id = me.tenant_id and r.operation_id = me.operation_id and r.shard = me.shard
+          join effects e on e.tenant_id = r.tenant_id and e.effect_key = r.effect_key
+          join operation_items i on i.tenant_id = r.tenant_id and i.operation_id = r.operation_id and i.ord = r.ord
+        where r.ord = any(${ints(ords)}::int[])),
+      gone as (
+        delete from item_retries r using known k
+        where r.tenant_id = k.tenant_id and r.operation_id = k.operation_id and r.ord = k.ord
+          and (k.effect_state = 'applied' or (k.effect_state = 'uncertain' and not k.own))
+        returning k.*),
+      postponed as (
+        update item_retries r set run_at = now() + ${KEY_IN_FLIGHT_WAIT_MS} * interval '1 ms' from known k
+        where r.tenant_id = k.tenant_id and r.operation_id = k.operation_id and r.ord = k.ord and k.effect_state = 'intent'),
+      entry as (
+        insert into ledger_entries (tenant_id, operation_id, ord, item_key, attempt, state, failure_class, reason_code,
+          effect_key, send, input_hash, effect_ref, source, worker_id, code_version)
+        select tenant_id, operation_id, ord, item_key, attempt,
+          case effect_state when 'applied' then 'skipped' else 'uncertain' end,
+          case effect_state when 'applied' then null else 'ambiguous_effect' end,
+          case effect_state when 'applied' then 'EFFECT_ALREADY_APPLIED' else 'IN_DOUBT_ELSEWHERE' end,
+          effect_key, send, input_hash, effect_ref, 'worker', ${lease.workerId}::uuid, ${codeVersion}
+        from gone where not own),
+      opened as (
+        insert into reconciliation_cases (tenant_id, operation_id, shard, ord, type, item_key, effect_key, send, cause)
+        select tenant_id, operation_id, shard, ord, type, item_key, effect_key, send, 'in_doubt_elsewhere' from gone
+        where effect_state = 'uncertain'
+        on conflict do nothing),
+      n as (
+        select count(*) as gone, count(*) filter (where effect_state = 'applied' and not own) as skipped,
+          count(*) filter (where effect_state = 'uncertain') as uncertain,
+          count(*) filter (where not own and prior_state = 'uncertain') as was_uncertain,
+          count(*) filter (where not own and prior_state = 'failed') as was_failed,
+          count(*) filter (where not own and prior_state = 'failed' and prior_class = 'transient') as was_transient
+        from gone)
+      update operation_shards s set
+        version = s.version + 1, waiting = s.waiting - n.gone, skipped = s.skipped + n.skipped,
+        uncertain = s.uncertain + n.uncertain - n.was_uncertain, failed = s.failed - n.was_failed,
+        failed_transient = s.failed_transient - n.was_transient, last_progress_at = clock_timestamp()
+      from me, n
+      where s.tenant_id = me.tenant_id and s.operation_id = me.operation_id and s.shard = me.shard and n.gone > 0
+      returning n.gone::int as explained`.then(([row]) => row?.explained ?? 0),
+  }))

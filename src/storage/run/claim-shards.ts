@@ -1,0 +1,139 @@
+import { ints, texts } from '../array-literal.ts'
+import type { Connection } from '../database.ts'
+import type { ClaimedShard } from './lease.ts'
+
+/** A type as this worker can run it. */
+export interface RunnableType {
+  name: string
+  version: number
+  leaseMs: number
+  /** A shard whose worker died runs its next items one by one, at least this many. */
+  windowMax: number
+}
+
+/** Tenants looked at in one claim, at most; the next claim goes on behind the last one. */
+const TENANTS_MAX = 64
+
+interface ClaimedRow {
+  tenant_id: number
+  operation_id: string
+  shard: number
+  type: string
+  lease_epoch: string
+  from_ord: number
+  to_ord: number
+  cursor: number
+  claims: number
+  isolate_until: number | null
+  stop_requested: 'pause' | 'cancel' | null
+}
+
+const parse =
+  (workerId: string, takenOver: boolean) =>
+  (row: ClaimedRow): ClaimedShard => ({
+    tenantId: row.tenant_id,
+    operationId: row.operation_id,
+    shard: row.shard,
+    workerId,
+    epoch: Number(row.lease_epoch),
+    type: row.type,
+    fromOrd: row.from_ord,
+    toOrd: row.to_ord,
+    cursor: row.cursor,
+    claims: row.claims,
+    isolateUntil: row.isolate_until,
+    stopRequested: row.stop_requested,
+    takenOver,
+  })
+
+const columns = (
+  types: readonly RunnableType[],
+): { names: string; versions: string; leases: string; windows: string } => ({
+  names: texts(types.map((type) => type.name)),
+  versions: ints(types.map((type) => type.version)),
+  leases: ints(types.map((type) => type.leaseMs)),
+  windows: ints(types.map((type) => type.windowMax)),
+})
+
+/**
+ * Claims up to `limit` due shards, at most `perTenant` of each tenant, beginning behind tenant `afterTenant`: one index
+ * probe a tenant, so that a tenant with a million shards delays no other. The plain order served 1 of 200 tenants.
+ */
+export const claimReadyShards = async (
+  { sql }: Connection,
+  claim: { workerId: string; types: readonly RunnableType[]; limit: number; perTenant: number; afterTenant: number },
+): Promise<ClaimedShard[]> => {
+  const { names, versions, leases, windows } = columns(claim.types)
+  const rows = await sql<ClaimedRow>`
+    with recursive tenant (id, n) as (
+      (select tenant_id, 1 from operation_shards
+        where state = 'ready' and tenant_id > ${claim.afterTenant} order by tenant_id limit 1)
+      union all
+      select (select s.tenant_id from operation_shards s
+        where s.state = 'ready' and s.tenant_id > t.id order by s.tenant_id limit 1), t.n + 1
+      from tenant t where t.id is not null and t.n < ${TENANTS_MAX}),
+    runnable as (
+      select * from unnest(${names}::text[], ${versions}::int[], ${leases}::int[], ${windows}::int[])
+        as u (type, version, lease_ms, window_max)
+      where not exists (select from operation_types p where p.name = u.type and p.paused_at is not null)),
+    pick as materialized (
+      select due.* from tenant t, lateral (
+        select s.tenant_id, s.operation_id, s.shard, s.type, s.type_version, s.priority, s.run_at from operation_shards s
+        where s.tenant_id = t.id and s.state = 'ready' and s.run_at <= now()
+          and (s.type, s.type_version) in (select type, version from runnable)
+        order by s.priority desc, s.run_at
+        limit ${claim.perTenant}
+        for no key update skip locked) due
+      limit ${claim.limit})
+    update operation_shards s set
+      state = 'leased', lease_owner = ${claim.workerId}::uuid, lease_epoch = s.lease_epoch + 1, claims = s.claims + 1,
+      lease_ms = r.lease_ms, lease_expires_at = now() + r.lease_ms * interval '1 ms', version = s.version + 1
+    from pick p join runnable r on r.type = p.type and r.version = p.type_version
+    where s.tenant_id = p.tenant_id and s.operation_id = p.operation_id and s.shard = p.shard
+    returning s.tenant_id, s.operation_id, s.shard, s.type, s.lease_epoch, s.from_ord, s.to_ord, s.cursor, s.claims,
+      s.isolate_until, s.stop_requested`
+  return rows.map(parse(claim.workerId, false))
+}
+
+/**
+ * Takes over shards whose lease ran out, stopped ones too: their intents have to be explained before anybody can say that
+ * the operation has stopped. After a crash without progress the next items run isolated: the worker may have died of one.
+ */
+export const claimExpiredShards = async (
+  { sql }: Connection,
+  claim: { workerId: string; types: readonly RunnableType[]; limit: number },
+): Promise<ClaimedShard[]> => {
+  const { names, versions, leases, windows } = columns(claim.types)
+  const rows = await sql<ClaimedRow>`
+    with runnable as (
+      select * from unnest(${names}::text[], ${versions}::int[], ${leases}::int[], ${windows}::int[])
+        as u (type, version, lease_ms, window_max)),
+    pick as materialized (
+      select s.tenant_id, s.operation_id, s.shard, s.type, s.type_version from operation_shards s
+      where s.state = 'leased' and s.lease_expires_at < now()
+        and (s.type, s.type_version) in (select type, version from runnable)
+      limit ${claim.limit}
+      for no key update skip locked)
+    update operation_shards s set
+      lease_owner = ${claim.workerId}::uuid, lease_epoch = s.lease_epoch + 1, claims = s.claims + 1,
+      lease_ms = r.lease_ms, lease_expires_at = now() + r.lease_ms * interval '1 ms', version = s.version + 1,
+      isolate_until = case when s.claims >= 1 then least(s.to_ord, greatest(s.isolate_until, s.cursor + r.window_max))
+        else s.isolate_until end,
+      stop_seen_at = case when s.stop_requested is null then null else coalesce(s.stop_seen_at, clock_timestamp()) end
+    from pick p join runnable r on r.type = p.type and r.version = p.type_version
+    where s.tenant_id = p.tenant_id and s.operation_id = p.operation_id and s.shard = p.shard
+    returning s.tenant_id, s.operation_id, s.shard, s.type, s.lease_epoch, s.from_ord, s.to_ord, s.cursor, s.claims,
+      s.isolate_until, s.stop_requested`
+  return rows.map(parse(claim.workerId, true))
+}
+
+/** Whether shards of these types are due: then a shard that has run for its turn gives itself back. */
+export const othersWait = async ({ sql }: Connection, types: readonly RunnableType[]): Promise<boolean> => {
+  const { names, versions } = columns(types)
+  const [row] = await sql<{ waits: boolean }>`
+    select exists (
+      select from operation_shards s where s.state = 'ready' and s.run_at <= now()
+        and (s.type, s.type_version) in (select * from unnest(${names}::text[], ${versions}::int[]))
+        and not exists (select from operation_types p where p.name = s.type and p.paused_at is not null)) as waits`
+  return row?.waits ?? false
+}

@@ -1,0 +1,129 @@
+import type { Json } from '../../domain/operation-type.ts'
+import { ints } from '../array-literal.ts'
+import type { Connection } from '../database.ts'
+import type { WindowItem } from './claim-intents.ts'
+import type { Lease } from './lease.ts'
+
+/** An item with what it takes to run it. */
+export interface RunnableItem extends WindowItem {
+  input: Json
+}
+
+interface ItemRow {
+  ord: number
+  item_key: string
+  effect_key: string
+  input: Json
+  input_hash: string
+}
+
+const parse = (row: ItemRow): RunnableItem => ({
+  ord: row.ord,
+  key: row.item_key,
+  effectKey: row.effect_key,
+  input: row.input,
+  inputHash: row.input_hash,
+})
+
+/** Items are immutable: they may be read ahead of the claim, without a lock. */
+export const readWindow = async (
+  { sql }: Connection,
+  lease: Lease,
+  from: number,
+  to: number,
+): Promise<RunnableItem[]> => {
+  const rows = await sql<ItemRow>`
+    select ord, item_key, effect_key, input, input_hash from operation_items
+    where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and ord >= ${from} and ord < ${to}
+    order by ord`
+  return rows.map(parse)
+}
+
+export const readItems = async (
+  { sql }: Connection,
+  lease: Lease,
+  ords: readonly number[],
+): Promise<RunnableItem[]> => {
+  const rows = await sql<ItemRow>`
+    select ord, item_key, effect_key, input, input_hash from operation_items
+    where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and ord = any(${ints(ords)}::int[])
+    order by ord`
+  return rows.map(parse)
+}
+
+/** Waiting items whose time has come, longest due first. */
+export const readDueRetries = async ({ sql }: Connection, lease: Lease, limit: number): Promise<number[]> => {
+  const rows = await sql<{ ord: number }>`
+    select ord from item_retries
+    where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and shard = ${lease.shard}
+      and run_at <= now()
+    order by run_at, ord limit ${limit}`
+  return rows.map((row) => row.ord)
+}
+
+/** Intents that an earlier holder of the shard left behind: whether they were sent is not known. */
+export const readOrphanedIntents = async (
+  { sql }: Connection,
+  lease: Lease,
+  limit: number,
+): Promise<{ ord: number; effectKey: string; send: number }[]> => {
+  const rows = await sql<{ ord: number; effect_key: string; send: number }>`
+    select ord, effect_key, send from effects
+    where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and shard = ${lease.shard}
+      and state = 'intent' and lease_epoch < ${lease.epoch}
+    order by effect_key limit ${limit}`
+  return rows.map((row) => ({ ord: row.ord, effectKey: row.effect_key, send: row.send }))
+}
+
+/** Intents under this very lease: after a claim whose reply was lost, those that were claimed and never sent. */
+export const readOwnIntents = async (
+  { sql }: Connection,
+  lease: Lease,
+): Promise<{ ord: number; effectKey: string; send: number; resend: boolean }[]> => {
+  const rows = await sql<{ ord: number; effect_key: string; send: number; resend: boolean }>`
+    select ord, effect_key, send, coalesce(was = 'uncertain', false) as resend from effects
+    where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and shard = ${lease.shard}
+      and state = 'intent' and lease_epoch = ${lease.epoch}`
+  return rows.map((row) => ({ ord: row.ord, effectKey: row.effect_key, send: row.send, resend: row.resend }))
+}
+
+/** Where a shard stands, for a worker whose last statement may or may not have been committed. Null: the lease is lost. */
+export const readPosition = async (
+  { sql }: Connection,
+  lease: Lease,
+): Promise<{ cursor: number; stopRequested: 'pause' | 'cancel' | null } | null> => {
+  const [row] = await sql<{ cursor: number; stop_requested: 'pause' | 'cancel' | null }>`
+    select cursor, stop_requested from operation_shards
+    where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and shard = ${lease.shard}
+      and lease_epoch = ${lease.epoch} and state = 'leased'`
+  return row ? { cursor: row.cursor, stopRequested: row.stop_requested } : null
+}
+
+/**
+ * Charges the item that is about to run alone. The count is committed before the run, so a crash is counted too; it starts
+ * anew with another item, and a finish by a living worker clears it. Null: the lease was lost.
+ */
+export const chargeSuspect = async ({ sql }: Connection, lease: Lease, ord: number): Promise<number | null> => {
+  const [row] = await sql<{ suspect_crashes: number }>`
+    update operation_shards set
+      suspect_crashes = case when suspect_ord = ${ord} then suspect_crashes + 1 else 1 end, suspect_ord = ${ord}
+    where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and shard = ${lease.shard}
+      and lease_epoch = ${lease.epoch} and state = 'leased'
+    returning suspect_crashes`
+  return row?.suspect_crashes ?? null
+}
+
+/** Attempt of each waiting item whose effect key is free; the others stay where they are. */
+export const readRetryAttempts = async (
+  { sql }: Connection,
+  lease: Lease,
+  ords: readonly number[],
+): Promise<Map<number, number>> => {
+  const rows = await sql<{ ord: number; attempt: number }>`
+    select r.ord, r.attempt from item_retries r
+    where r.tenant_id = ${lease.tenantId} and r.operation_id = ${lease.operationId}::uuid and r.ord = any(${ints(ords)}::int[])
+      and r.run_at <= now() and not exists (
+        select from effects e where e.tenant_id = r.tenant_id and e.effect_key = r.effect_key
+          and e.state not in ('absent', 'compensated'))`
+  return new Map(rows.map((row) => [row.ord, row.attempt]))
+}

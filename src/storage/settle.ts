@@ -1,0 +1,122 @@
+import type { OperationStatus, SettleFacts } from '../domain/operation.ts'
+import type { Connection } from './database.ts'
+
+export interface SettleRow extends SettleFacts {
+  version: string
+  type: string
+}
+
+/** The facts that decide a status, from one snapshot. Null: no such operation. */
+export const readSettleFacts = async (
+  { sql }: Connection,
+  tenantId: number,
+  operationId: string,
+): Promise<SettleRow | null> => {
+  const [row] = await sql<{
+    version: string
+    type: string
+    status: OperationStatus
+    cancelled: boolean
+    paused: boolean
+    started: boolean
+    items_total: string
+    open: boolean
+    in_flight: number
+    waiting: number
+    applied: number
+    skipped: number
+    failed: number
+    uncertain: number
+  }>`
+    select o.version, o.type, o.status, o.cancel_requested_at is not null as cancelled,
+      o.pause_requested_at is not null as paused, o.started_at is not null as started, o.items_total, n.*
+    from operations o, lateral (
+      select coalesce(bool_or(s.state <> 'done'), false) as open, coalesce(sum(s.in_flight), 0)::float8 as in_flight,
+        coalesce(sum(s.waiting), 0)::float8 as waiting, coalesce(sum(s.applied), 0)::float8 as applied,
+        coalesce(sum(s.skipped), 0)::float8 as skipped, coalesce(sum(s.failed), 0)::float8 as failed,
+        coalesce(sum(s.uncertain), 0)::float8 as uncertain
+      from operation_shards s where s.tenant_id = o.tenant_id and s.operation_id = o.id) n
+    where o.tenant_id = ${tenantId} and o.id = ${operationId}::uuid`
+  if (!row) return null
+  return {
+    version: row.version,
+    type: row.type,
+    status: row.status,
+    stop: row.cancelled ? 'cancel' : row.paused ? 'pause' : null,
+    started: row.started,
+    shardsOpen: row.open,
+    inFlight: row.in_flight,
+    waiting: row.waiting,
+    counts: {
+      total: Number(row.items_total),
+      applied: row.applied,
+      skipped: row.skipped,
+      failed: row.failed,
+      uncertain: row.uncertain,
+    },
+  }
+}
+
+/** Compare-and-set on the version that the facts were read with; the event is written with it. False: somebody was first. */
+export const writeStatus = async (
+  { sql }: Connection,
+  change: {
+    tenantId: number
+    operationId: string
+    seenVersion: string
+    status: OperationStatus
+    final: boolean
+    summary: string | null
+  },
+): Promise<boolean> => {
+  const rows = await sql`
+    with o as (
+      update operations set
+        status = ${change.status}, version = version + 1,
+        completed_at = case when ${change.final} then clock_timestamp() end,
+        started_at = case when ${change.status} in ('pending', 'cancelled') then started_at
+          else coalesce(started_at, clock_timestamp()) end,
+        result_summary = coalesce(${change.summary}::text::jsonb, result_summary)
+      where tenant_id = ${change.tenantId} and id = ${change.operationId}::uuid and version = ${change.seenVersion}::bigint
+      returning tenant_id, id, version, status)
+    insert into operation_events (tenant_id, operation_id, version, kind, status, actor)
+    select tenant_id, id, version, ${change.final ? 'settled' : 'status_changed'}, status, 'system:settle' from o
+    returning version`
+  return rows.length > 0
+}
+
+/** Operations that are open although every shard of theirs is done: somebody died between finish and settle. */
+export const readUnsettled = async (
+  { sql }: Connection,
+  limit: number,
+): Promise<{ tenantId: number; operationId: string }[]> => {
+  const rows = await sql<{ tenant_id: number; id: string }>`
+    select o.tenant_id, o.id from operations o
+    where o.completed_at is null and o.status not in ('draft', 'awaiting_approval', 'paused')
+      and not exists (
+        select from operation_shards s
+        where s.tenant_id = o.tenant_id and s.operation_id = o.id and s.state <> 'done')
+      and not (o.status = 'reconciliation_required' and exists (
+        select from operation_shards s
+        where s.tenant_id = o.tenant_id and s.operation_id = o.id and s.uncertain > 0))
+    limit ${limit}`
+  return rows.map((row) => ({ tenantId: row.tenant_id, operationId: row.id }))
+}
+
+/** The first claim of a shard makes the operation `running`. Answers with its trace context, which the worker links. */
+export const markStarted = async (
+  { sql }: Connection,
+  tenantId: number,
+  operationId: string,
+): Promise<string | null> => {
+  const [row] = await sql<{ traceparent: string | null }>`
+    with o as (
+      update operations set status = 'running', started_at = coalesce(started_at, clock_timestamp()), version = version + 1
+      where tenant_id = ${tenantId} and id = ${operationId}::uuid and status = 'pending'
+      returning tenant_id, id, version, status),
+    event as (
+      insert into operation_events (tenant_id, operation_id, version, kind, status, actor)
+      select tenant_id, id, version, 'started', status, 'system:worker' from o)
+    select traceparent from operations where tenant_id = ${tenantId} and id = ${operationId}::uuid`
+  return row?.traceparent ?? null
+}

@@ -1,0 +1,115 @@
+import { ints, texts } from './array-literal.ts'
+import type { Connection } from './database.ts'
+
+export interface SubmittedItem {
+  key: string
+  effectKey: string
+  /** JSON text. */
+  input: string
+  inputHash: string
+}
+
+/** An operation with its items and shards, checked in full: what is left is to store it. */
+export interface Submission {
+  tenantId: number
+  id: string
+  type: string
+  typeVersion: number
+  codeVersion: string
+  status: 'pending' | 'awaiting_approval'
+  requestedBy: string
+  reason: string | null
+  /** JSON text of string → string. */
+  labels: string
+  priority: number
+  runAfter: string | null
+  deadlineAt: string | null
+  risk: string
+  /** JSON text of string[]. */
+  stopIf: string
+  approvalRequired: string | null
+  idempotencyKey: string | null
+  requestHash: string
+  traceparent: string | null
+  items: readonly SubmittedItem[]
+  /** Upper bounds of the shards' ranges, ascending; the first begins at 0. */
+  shardEnds: readonly number[]
+}
+
+/**
+ * Stores any number of submissions in one statement and one commit: what arrives while a commit is in flight shares the
+ * next one. A submission whose idempotency key is taken is left out whole. Answers with the ids that were stored.
+ */
+export const insertSubmissions = async (
+  { sql }: Connection,
+  submissions: readonly Submission[],
+): Promise<Set<string>> => {
+  const operation = (pick: (submission: Submission) => string | null): string => texts(submissions.map(pick))
+  const items = submissions.flatMap((submission) =>
+    submission.items.map((item, ord) => ({ ...item, id: submission.id, ord })),
+  )
+  const shards = submissions.flatMap((submission) =>
+    submission.shardEnds.map((to, shard) => ({
+      id: submission.id,
+      shard,
+      from: submission.shardEnds[shard - 1] ?? 0,
+      to,
+    })),
+  )
+  const rows = await sql<{ id: string }>`
+    with u as (
+      select * from unnest(
+        ${ints(submissions.map((submission) => submission.tenantId))}::int[], ${operation((s) => s.id)}::uuid[],
+        ${operation((s) => s.type)}::text[], ${ints(submissions.map((s) => s.typeVersion))}::int[],
+        ${operation((s) => s.codeVersion)}::text[], ${operation((s) => s.status)}::text[],
+        ${ints(submissions.map((s) => s.items.length))}::bigint[], ${operation((s) => s.requestedBy)}::text[],
+        ${operation((s) => s.reason)}::text[], ${operation((s) => s.labels)}::text[],
+        ${ints(submissions.map((s) => s.priority))}::int[], ${operation((s) => s.runAfter)}::timestamptz[],
+        ${operation((s) => s.deadlineAt)}::timestamptz[], ${operation((s) => s.risk)}::text[],
+        ${operation((s) => s.stopIf)}::text[], ${operation((s) => s.approvalRequired)}::text[],
+        ${operation((s) => s.idempotencyKey)}::text[], ${operation((s) => s.requestHash)}::text[],
+        ${operation((s) => s.traceparent)}::text[])
+        as u (tenant_id, id, type, type_version, code_version, status, items_total, requested_by, reason, labels, priority,
+          run_after, deadline_at, risk, stop_if, approval_required, idempotency_key, request_hash, traceparent)),
+    o as (
+      insert into operations (tenant_id, id, type, type_version, code_version, status, items_total, requested_by, reason,
+        labels, priority, run_after, deadline_at, risk, stop_if, approval_required, root_id, idempotency_key, request_hash,
+        traceparent)
+      select tenant_id, id, type, type_version, code_version, status, items_total, requested_by, reason, labels::jsonb,
+        priority, run_after, deadline_at, risk, stop_if::jsonb, approval_required, id, idempotency_key, request_hash,
+        traceparent
+      from u order by tenant_id, idempotency_key
+      on conflict (tenant_id, idempotency_key) where idempotency_key is not null do nothing
+      returning tenant_id, id, type, type_version, status, requested_by, reason, priority, run_after),
+    item as (
+      insert into operation_items (tenant_id, operation_id, ord, item_key, effect_key, input, input_hash)
+      select o.tenant_id, o.id, i.ord, i.item_key, i.effect_key, i.input::jsonb, i.input_hash
+      from unnest(${texts(items.map((item) => item.id))}::uuid[], ${ints(items.map((item) => item.ord))}::int[],
+        ${texts(items.map((item) => item.key))}::text[], ${texts(items.map((item) => item.effectKey))}::text[],
+        ${texts(items.map((item) => item.input))}::text[], ${texts(items.map((item) => item.inputHash))}::text[])
+        as i (id, ord, item_key, effect_key, input, input_hash) join o using (id)),
+    shard as (
+      insert into operation_shards (tenant_id, operation_id, shard, type, type_version, priority, from_ord, to_ord, cursor,
+        run_at, state)
+      select o.tenant_id, o.id, s.shard, o.type, o.type_version, o.priority, s.from_ord, s.to_ord, s.from_ord,
+        coalesce(o.run_after, now()), case o.status when 'pending' then 'ready' else 'done' end
+      from unnest(${texts(shards.map((shard) => shard.id))}::uuid[], ${ints(shards.map((shard) => shard.shard))}::int[],
+        ${ints(shards.map((shard) => shard.from))}::int[], ${ints(shards.map((shard) => shard.to))}::int[])
+        as s (id, shard, from_ord, to_ord) join o using (id)),
+    event as (
+      insert into operation_events (tenant_id, operation_id, version, kind, status, actor, reason)
+      select tenant_id, id, 1, 'accepted', status, requested_by, reason from o)
+    select id from o`
+  return new Set(rows.map((row) => row.id))
+}
+
+/** The operation that owns an idempotency key. */
+export const readByIdempotencyKey = async (
+  { sql }: Connection,
+  tenantId: number,
+  idempotencyKey: string,
+): Promise<{ id: string; requestHash: string } | null> => {
+  const [row] = await sql<{ id: string; request_hash: string }>`
+    select id, request_hash from operations where tenant_id = ${tenantId} and idempotency_key = ${idempotencyKey}`
+  return row ? { id: row.id, requestHash: row.request_hash } : null
+}

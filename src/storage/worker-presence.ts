@@ -1,0 +1,37 @@
+import type { Connection } from './database.ts'
+
+export interface WorkerPresence {
+  id: string
+  host: string
+  pid: number
+  codeVersion: string
+  /** `name@version` of each type it can run. */
+  types: readonly string[]
+  beatMs: number
+}
+
+/** A worker's id is new for each process: a process that comes back under the same host and pid owns nothing of the old one. */
+export const registerWorker = async ({ sql }: Connection, worker: WorkerPresence): Promise<void> => {
+  await sql`
+    insert into workers (id, host, pid, code_version, types, beat_ms)
+    values (${worker.id}::uuid, ${worker.host}, ${worker.pid}, ${worker.codeVersion},
+      ${JSON.stringify(worker.types)}::text::jsonb, ${worker.beatMs})
+    on conflict (id) do update set last_seen_at = clock_timestamp(), state = 'active'`
+}
+
+export const beatWorker = async (
+  { sql }: Connection,
+  worker: WorkerPresence,
+  state: 'active' | 'draining' | 'gone',
+): Promise<void> => {
+  const rows = await sql`
+    update workers set last_seen_at = clock_timestamp(), state = ${state} where id = ${worker.id}::uuid returning 1`
+  // retention may have removed the row of a process that slept for days
+  if (rows.length === 0) await registerWorker({ sql } as Connection, worker)
+}
+
+/** Types that the operator has switched off. */
+export const readPausedTypes = async ({ sql }: Connection): Promise<Set<string>> => {
+  const rows = await sql<{ name: string }>`select name from operation_types where paused_at is not null`
+  return new Set(rows.map((row) => row.name))
+}

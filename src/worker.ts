@@ -1,0 +1,71 @@
+import { randomUUID } from 'node:crypto'
+import { hostname } from 'node:os'
+import { loadConfigFromProcess } from './config.ts'
+import { WORKER_BEAT_MS } from './engine/heartbeat.ts'
+import { startEngine } from './engine/loop.ts'
+import { openTypeMeter } from './engine/type-meter.ts'
+import { startWatchdog } from './engine/watchdog.ts'
+import { createLog } from './log.ts'
+import { startMaintenance } from './maintenance/schedule.ts'
+import { loadOperationTypes } from './operation-types/registry.ts'
+import { codeVersion } from './operation-types/version.ts'
+import { onShutdown, runEntry } from './shutdown.ts'
+import { openDatabase } from './storage/database.ts'
+import { openWakeUps } from './storage/wake-ups.ts'
+
+/** Heartbeats and stops: two statements at once, never behind work. */
+const CONTROL_CONNECTIONS = 2
+
+/** A worker process: config → parts → loop → drain. */
+await runEntry(async () => {
+  const config = loadConfigFromProcess('worker')
+  const id = randomUUID()
+  const log = createLog({ level: config.logLevel, name: 'worker' }).child({ worker_id: id })
+  const types = await loadOperationTypes({ paths: config.types, env: config.env, secrets: config.secret })
+  const connect = (name: string, size: number) =>
+    openDatabase({ url: config.databaseUrl, size, name, prepare: config.databasePrepare })
+  const database = connect('opledger worker', Math.max(config.databasePool, config.workerConcurrency * 2 + 2))
+  const control = connect('opledger worker control', CONTROL_CONNECTIONS)
+  const wakeUps = openWakeUps({
+    url: config.databaseUrl,
+    name: 'opledger worker',
+    onFault: (error) => log.warn({ err: error }, 'listening for wake-ups failed; polling goes on'),
+  })
+  const meter = openTypeMeter({ database, workerId: id, log })
+  const engine = await startEngine({
+    database,
+    control,
+    types: types.list(),
+    wakeUps,
+    meter,
+    presence: {
+      id,
+      host: hostname(),
+      pid: process.pid,
+      codeVersion,
+      types: types.list().map((type) => `${type.name}@${type.version}`),
+      beatMs: WORKER_BEAT_MS,
+    },
+    concurrency: config.workerConcurrency,
+    log,
+  })
+  const maintenance = startMaintenance({ database, types, wakeUps }, log)
+  const watchdog = startWatchdog(log)
+  log.info({ types: types.list().map((type) => type.name) }, 'worker started')
+
+  onShutdown(
+    async (reason) => {
+      log.info({ reason }, 'draining')
+      await engine.drain()
+      await maintenance.stop()
+      await meter.stop()
+      await watchdog.stop()
+      await wakeUps.close()
+      await database.close()
+      await control.close()
+      await types.close()
+      log.info('stopped')
+    },
+    { onError: (error) => log.error({ err: error }, 'the drain failed') },
+  )
+})

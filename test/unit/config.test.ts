@@ -1,0 +1,179 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import os from 'node:os'
+import path from 'node:path'
+import { inspect } from 'node:util'
+import { afterAll, describe, expect, it } from 'vitest'
+import { childEnvironment, type Environment, loadConfig, localUrl, type ProcessKind } from '../../src/config.ts'
+import { ConfigurationError } from '../../src/domain/errors.ts'
+
+const url = 'postgres://me:hunter2@db.example:5432/opledger'
+const directory = mkdtempSync(path.join(os.tmpdir(), 'opledger-config-'))
+afterAll(() => rmSync(directory, { recursive: true, force: true }))
+
+const file = (name: string, text: string): string => {
+  const full = path.join(directory, name)
+  writeFileSync(full, text)
+  return full
+}
+
+describe('defaults', () => {
+  it('start needs nothing at all', () => {
+    const config = loadConfig({}, 'start')
+    expect(config).toMatchObject({
+      databaseUrl: null,
+      databasePrepare: true,
+      databasePool: 10,
+      host: '127.0.0.1',
+      port: 3000,
+      publicUrl: null,
+      auth: 'off',
+      logLevel: 'info',
+      types: [],
+      dataDir: path.resolve('.opledger'),
+      workers: 1,
+      workerConcurrency: 8,
+    })
+  })
+  it.each<[ProcessKind, Environment, string]>([
+    ['api', { DATABASE_URL: url }, 'keys'],
+    ['worker', { DATABASE_URL: url }, 'keys'],
+    ['api', { DATABASE_URL: url, AUTH: 'off' }, 'off'],
+    ['start', { AUTH: 'keys' }, 'keys'],
+    ['start', { HOST: 'localhost' }, 'off'],
+    ['start', { HOST: '::1' }, 'off'],
+    ['start', { HOST: '127.8.0.1' }, 'off'],
+    ['start', { HOST: '0.0.0.0' }, 'keys'],
+  ])('AUTH of %s with %j is %s', (kind, env, auth) => {
+    expect(loadConfig(env, kind).auth).toBe(auth)
+  })
+  it('an empty value counts as absent', () => {
+    expect(loadConfig({ PORT: '', HOST: '', OPLEDGER_TYPES: '' }, 'start')).toMatchObject({ port: 3000, types: [] })
+  })
+})
+
+describe('values', () => {
+  it('reads every key', () => {
+    const env = {
+      DATABASE_URL: url,
+      DATABASE_PREPARE: 'off',
+      DATABASE_POOL: '20',
+      HOST: '0.0.0.0',
+      PORT: '8080',
+      PUBLIC_URL: 'https://ops.example/base/',
+      LOG_LEVEL: 'debug',
+      OPLEDGER_TYPES: 'types.yaml, more.json,',
+      OPLEDGER_DATA_DIR: '/var/lib/x',
+      WORKERS: '3',
+      WORKER_CONCURRENCY: '16',
+    }
+    expect(loadConfig(env, 'api')).toMatchObject({
+      databaseUrl: url,
+      databasePrepare: false,
+      databasePool: 20,
+      host: '0.0.0.0',
+      port: 8080,
+      publicUrl: 'https://ops.example/base',
+      logLevel: 'debug',
+      types: [path.resolve('types.yaml'), path.resolve('more.json')],
+      dataDir: '/var/lib/x',
+      workers: 3,
+      workerConcurrency: 16,
+    })
+  })
+  it('is frozen', () => {
+    const config = loadConfig({ OPLEDGER_TYPES: 'a.yaml' }, 'start')
+    expect([config, config.types, config.env].every((part) => Object.isFrozen(part))).toBe(true)
+  })
+  it.each([
+    ['0.0.0.0', 'http://localhost:1'],
+    ['::', 'http://localhost:1'],
+    ['::1', 'http://[::1]:1'],
+    ['10.0.0.1', 'http://10.0.0.1:1'],
+  ])('a client reaches %s at %s', (host, expected) => {
+    expect(localUrl(host, 1)).toBe(expected)
+  })
+})
+
+describe('refusals are one line that names the key', () => {
+  it.each<[string, ProcessKind, Environment]>([
+    ['PORT', 'start', { PORT: 'abc' }],
+    ['PORT', 'start', { PORT: '0' }],
+    ['PORT', 'start', { PORT: '65536' }],
+    ['PORT', 'start', { PORT: '3000.5' }],
+    ['PORT', 'start', { PORT: '-1' }],
+    ['HOST', 'start', { HOST: 'a b' }],
+    ['WORKERS', 'start', { WORKERS: '0' }],
+    ['WORKER_CONCURRENCY', 'start', { WORKER_CONCURRENCY: '1e3' }],
+    ['DATABASE_POOL', 'start', { DATABASE_POOL: '1' }],
+    ['DATABASE_PREPARE', 'start', { DATABASE_PREPARE: 'yes' }],
+    ['LOG_LEVEL', 'start', { LOG_LEVEL: 'verbose' }],
+    ['PUBLIC_URL', 'start', { PUBLIC_URL: 'ftp://x' }],
+    ['PUBLIC_URL', 'start', { PUBLIC_URL: 'https://x/?a=1' }],
+    ['PUBLIC_URL', 'start', { PUBLIC_URL: 'x' }],
+    ['AUTH', 'start', { AUTH: 'none' }],
+    ['AUTH', 'start', { AUTH: 'off', HOST: '0.0.0.0' }],
+    ['AUTH', 'api', { DATABASE_URL: url, AUTH: 'off', HOST: '::' }],
+    ['AUTH', 'api', { DATABASE_URL: url, AUTH: 'off', HOST: '127.0.0.1.example' }],
+    ['DATABASE_URL', 'api', {}],
+    ['DATABASE_URL', 'worker', { DATABASE_URL: '' }],
+    ['DATABASE_URL', 'migrate', {}],
+    ['DATABASE_URL', 'api', { DATABASE_URL: 'mysql://me:hunter2@x/y' }],
+    ['DATABASE_URL', 'api', { DATABASE_URL: 'hunter2' }],
+    ['DATABASE_URL', 'api', { DATABASE_URL: url, DATABASE_URL_FILE: '/x' }],
+    ['DATABASE_URL_FILE', 'api', { DATABASE_URL_FILE: '/does/not/exist' }],
+    ['OPLEDGER_TYPE', 'start', { OPLEDGER_TYPE: 'x.yaml' }],
+    ['OPLEDGER_SECRET', 'start', { OPLEDGER_SECRET: 'hunter2' }],
+    ['OPLEDGER_SECRET_', 'start', { OPLEDGER_SECRET_: 'hunter2' }],
+    ['OPLEDGER_SECRET_A_FILE', 'start', { OPLEDGER_SECRET_A_FILE: '/does/not/exist' }],
+    ['OPLEDGER_SECRET_A', 'start', { OPLEDGER_SECRET_A: 'hunter2', OPLEDGER_SECRET_A_FILE: '/x' }],
+  ])('%s for %s with %j', (key, kind, env) => {
+    let error: unknown
+    try {
+      loadConfig(env, kind)
+    } catch (caught) {
+      error = caught
+    }
+    expect(error).toBeInstanceOf(ConfigurationError)
+    const { message } = error as ConfigurationError
+    expect(message.startsWith(`${key}: `)).toBe(true)
+    expect(message).not.toContain('\n')
+    expect(message).not.toContain('hunter2')
+  })
+  it('an empty secret file', () => {
+    expect(() => loadConfig({ OPLEDGER_SECRET_A_FILE: file('empty', '\n') }, 'start')).toThrow(
+      /^OPLEDGER_SECRET_A_FILE: /,
+    )
+  })
+})
+
+describe('secrets', () => {
+  const env = {
+    DATABASE_URL_FILE: file('url', `${url}\n`),
+    OPLEDGER_SECRET_TOKEN: 'hunter2',
+    OPLEDGER_SECRET_OTHER_FILE: file('other', 'hunter3\r\n'),
+    DIRECTORY_URL: 'http://directory.example',
+  }
+  const config = loadConfig(env, 'api')
+
+  it('come from the environment or from a file', () => {
+    expect(config.databaseUrl).toBe(url)
+    expect([config.secret('TOKEN'), config.secret('OTHER'), config.secret('NONE')]).toEqual([
+      'hunter2',
+      'hunter3',
+      undefined,
+    ])
+  })
+  it('are not in what placeholders may read', () => {
+    expect(config.env).toEqual({ DIRECTORY_URL: 'http://directory.example' })
+  })
+  it('are not in the printed config', () => {
+    for (const printed of [JSON.stringify(config), inspect(config, { depth: 9 }), `${config}`]) {
+      expect(printed).not.toMatch(/hunter|db\.example/)
+    }
+  })
+})
+
+it('children of start are told the database and the decided AUTH', () => {
+  expect(childEnvironment(url, 'off')).toMatchObject({ DATABASE_URL: url, AUTH: 'off' })
+  expect(childEnvironment(url, 'off')).not.toHaveProperty('DATABASE_URL_FILE')
+})
