@@ -63,6 +63,7 @@ export const startHeartbeat = (options: {
       ),
     )
     for (const shard of apply(shards, leases)) {
+      if (shard.finishing) continue
       shard.lost = true
       shard.wake()
       log.warn(
@@ -74,7 +75,7 @@ export const startHeartbeat = (options: {
   }
 
   const acknowledge = async (shards: readonly HeldShard[]): Promise<void> => {
-    const stopping = shards.filter((shard) => shard.stop !== null && !shard.lost)
+    const stopping = shards.filter((shard) => shard.stop !== null && !shard.lost && !shard.finishing)
     if (stopping.length === 0) return
     await control.query((connection) =>
       acknowledgeStops(
@@ -85,7 +86,7 @@ export const startHeartbeat = (options: {
   }
 
   const beat = async (): Promise<void> => {
-    const moving = [...held].filter((shard) => !shard.lost && !shard.isStalled)
+    const moving = [...held].filter((shard) => !shard.lost && !shard.finishing && !shard.isStalled)
     const askedAtMs = performance.now()
     if (moving.length > 0) {
       const renewed = await control.query((connection) =>
@@ -116,7 +117,7 @@ export const startHeartbeat = (options: {
       return
     }
     lookAgain = false
-    looking = reread([...held].filter((shard) => !shard.lost))
+    looking = reread([...held].filter((shard) => !shard.lost && !shard.finishing))
       .catch((error: unknown) => log.warn({ err: error }, 'looking for stops failed'))
       .finally(() => {
         looking = null

@@ -15,6 +15,8 @@ export class HeldShard {
   stop: 'pause' | 'cancel' | null
   /** Somebody else holds it, or might by now. */
   lost = false
+  /** The run is over and gives the shard back: it is no longer renewed, and missing it means nothing. */
+  finishing = false
   /** Give it back at the next safe boundary: the worker drains, or others wait. */
   giveBack = false
   private lastStepMs: number

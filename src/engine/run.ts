@@ -60,6 +60,7 @@ const start = async ({ database, wakeUps }: RunContext, { lease, stop }: HeldSha
 
 const finish = async (context: RunContext, held: HeldShard): Promise<number | null> => {
   const { lease } = held
+  held.finishing = true
   // a lease that ran out on our clock may still be ours in the database: the fence decides
   const finished = held.lost ? null : await finishShard(context.database, lease)
   if (finished?.state === 'done') await settleOperation(context, lease.tenantId, lease.operationId)

@@ -12,11 +12,13 @@ import { makeErrorHandler } from './errors.ts'
 import { addHooks, parseQuerySafely } from './hooks.ts'
 import { parseJsonBody } from './json-body.ts'
 import {
+  CONNECTION_TIMEOUT_MS,
   HEADERS_TIMEOUT_MS,
   KEEP_ALIVE_TIMEOUT_MS,
   MAX_BODY_BYTES,
   MAX_CONNECTIONS,
   MAX_HEADER_BYTES,
+  MAX_URL_BYTES,
   REQUEST_TIMEOUT_MS,
 } from './limits.ts'
 import { Metrics } from './metrics.ts'
@@ -40,6 +42,7 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
     // One line per request would drown the log of a service that is polled; metrics count them.
     logController: new LogController({ disableRequestLogging: true }),
     bodyLimit: MAX_BODY_BYTES,
+    connectionTimeout: CONNECTION_TIMEOUT_MS,
     requestTimeout: REQUEST_TIMEOUT_MS,
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
     http: {
@@ -55,7 +58,11 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
     forceCloseConnections: 'idle',
     frameworkErrors: (error, request, reply) => void handleError(error, request, reply),
     clientErrorHandler: makeClientErrorHandler(publicUrl),
-    routerOptions: { querystringParser: parseQuerySafely as (query: string) => Record<string, unknown> },
+    routerOptions: {
+      querystringParser: parseQuerySafely as (query: string) => Record<string, unknown>,
+      // No parameter is matched by a regular expression, so only the URL as a whole needs a bound.
+      maxParamLength: MAX_URL_BYTES,
+    },
   }).withTypeProvider<ZodTypeProvider>()
   app.server.maxConnections = MAX_CONNECTIONS
   watchSockets(app.server, publicUrl)

@@ -39,7 +39,8 @@ import type {
 } from './requests.ts'
 import { resolveCase } from './resolve-case.ts'
 import { cancelOperation, pauseOperation, resumeOperation } from './stop.ts'
-import { openSubmissionWriter, submitOperation } from './submit.ts'
+import { openSubmissionWriter } from './submission-writer.ts'
+import { submitOperation } from './submit.ts'
 import { openPulseReader } from './type-pulse.ts'
 import type { CaseView, OperationView } from './views.ts'
 import { changedSince, openChangeWaiter } from './wait-for-change.ts'
@@ -71,8 +72,10 @@ export const assembleServices = (base: ServiceContext) => {
 
   return {
     async submitOperation(principal: Principal, request: SubmitRequest) {
-      const { id, replayed } = await submitOperation(context, principal, request)
-      return { operation: await shown(principal, id), replayed }
+      const submitted = await submitOperation(context, principal, request)
+      return submitted.replayed
+        ? { operation: await shown(principal, submitted.id), replayed: true }
+        : { operation: await view(submitted.state), replayed: false }
     },
     getOperation: (principal: Principal, id: string) => getOperation(context, principal, id),
     listOperations: (principal: Principal, filters: OperationFilters, page: PageRequest<OperationPosition>) =>

@@ -57,20 +57,22 @@ export const readReplayFacts = async (
     shard as (
       select coalesce(sum(version), 0) as version, max(last_progress_at) as last_progress_at
       from operation_shards where tenant_id = ${key.tenantId} and operation_id = ${key.operationId}::uuid),
-    latest as materialized (
-      select distinct on (ord) ord, state, failure_class from ledger_entries
-      where tenant_id = ${key.tenantId} and operation_id = ${key.operationId}::uuid and state is not null
-      order by ord, seq desc),
+    -- a sort of the two together, not a join: no estimate can make it quadratic
+    item as materialized (
+      select distinct on (ord) ord, item_key, state, failure_class
+      from (
+        select ord, item_key, seq, state, failure_class from ledger_entries
+        where tenant_id = ${key.tenantId} and operation_id = ${key.operationId}::uuid and state is not null
+        union all
+        select i.ord, i.item_key, null, 'unprocessed', null from operation_items i, o
+        where i.tenant_id = ${key.tenantId} and i.operation_id = ${key.operationId}::uuid and i.ord < o.items_total) known
+      order by ord, seq desc nulls last),
     n as (
-      select count(*) as settled, count(*) filter (where state = 'failed') as failed,
+      select count(*) filter (where state <> 'unprocessed') as settled, count(*) filter (where state = 'failed') as failed,
         count(*) filter (where state in ('applied', 'skipped')) as confirmed,
         count(*) filter (where state = 'uncertain') as uncertain,
         count(*) filter (where state = 'failed' and failure_class = 'validation_rejected') as validation_rejected
-      from latest),
-    item as (
-      select i.ord, i.item_key, coalesce(l.state, 'unprocessed') as state, l.failure_class
-      from o join operation_items i on i.tenant_id = o.tenant_id and i.operation_id = o.id and i.ord < o.items_total
-        left join latest l using (ord)),
+      from item),
     target as materialized (
       select ord, failure_class from item
       where state = any(${texts(scope.states)}::text[])
@@ -78,12 +80,16 @@ export const readReplayFacts = async (
         and (${keys}::text[] is null or item_key = any(${keys}::text[]))),
     chunk as (
       select ord / ${HASH_CHUNK}::int as part, md5(string_agg(ord::text, ',' order by ord)) as hash
-      from target group by ord / ${HASH_CHUNK}::int)
+      from target group by part)
     select o.status, o.type, o.type_version as "typeVersion", o.code_version as "codeVersion",
       (o.version + shard.version)::float8 as version, o.stop_if as "stopIf", n.failed::float8 as failed,
       n.confirmed::float8 as confirmed, n.uncertain::float8 as uncertain,
       n.validation_rejected::float8 as "validationRejected", (o.items_total - n.settled)::float8 as unprocessed,
-      (select count(*) from dead_letters d join latest l using (ord)
+      (select count(*)
+        from dead_letters d, lateral (
+          select l.state from ledger_entries l
+          where l.tenant_id = d.tenant_id and l.operation_id = d.operation_id and l.ord = d.ord and l.state is not null
+          order by l.seq desc limit 1) l
         where d.tenant_id = o.tenant_id and d.operation_id = o.id and l.state = 'failed')::float8 as "deadLetters",
       (select count(*) from target)::float8 as targets,
       (select count(*) from target where failure_class = 'bug_suspected')::float8 as "bugTargets",
@@ -92,9 +98,11 @@ export const readReplayFacts = async (
         select k from unnest(${keys}::text[]) as k
         where not exists (
           select from operation_items i
-          where i.tenant_id = o.tenant_id and i.operation_id = o.id and i.item_key = k and i.ord < o.items_total)
+          where i.tenant_id = o.tenant_id and i.operation_id = o.id and i.item_key = k and i.ord < o.items_total
+          offset 0) -- one index probe a key
         limit ${UNKNOWN_KEYS_MAX}) u) as "unknownKeys",
-      (select count(*) from item) < o.items_total as "itemsPurged",
+      (select count(*) from operation_items i
+        where i.tenant_id = o.tenant_id and i.operation_id = o.id and i.ord < o.items_total) < o.items_total as "itemsPurged",
       (select coalesce(jsonb_agg(r.id order by r.id), '[]') from operations r
         where r.tenant_id = o.tenant_id and r.replay_of = o.id and r.completed_at is null) as "liveReplays",
       floor(extract(epoch from clock_timestamp() - shard.last_progress_at))::float8 as "lastCheckpointAgeSeconds"

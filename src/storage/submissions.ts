@@ -19,14 +19,12 @@ export interface Submission {
   status: 'pending' | 'awaiting_approval'
   requestedBy: string
   reason: string | null
-  /** JSON text of string → string. */
-  labels: string
+  labels: Record<string, string>
   priority: number
   runAfter: string | null
   deadlineAt: string | null
   risk: string
-  /** JSON text of string[]. */
-  stopIf: string
+  stopIf: string[]
   approvalRequired: string | null
   idempotencyKey: string | null
   requestHash: string
@@ -36,14 +34,21 @@ export interface Submission {
   shardEnds: readonly number[]
 }
 
+/** What the database added: its clock, and its own spelling of the caller's times. */
+export interface Stored {
+  createdAt: string
+  runAfter: string | null
+  deadlineAt: string | null
+}
+
 /**
  * Stores any number of submissions in one statement and one commit: what arrives while a commit is in flight shares the
- * next one. A submission whose idempotency key is taken is left out whole. Answers with the ids that were stored.
+ * next one. A submission whose idempotency key is taken is left out whole. Answers with what was stored, by id.
  */
 export const insertSubmissions = async (
   { sql }: Connection,
   submissions: readonly Submission[],
-): Promise<Set<string>> => {
+): Promise<Map<string, Stored>> => {
   const operation = (pick: (submission: Submission) => string | null): string => texts(submissions.map(pick))
   const items = submissions.flatMap((submission) =>
     submission.items.map((item, ord) => ({ ...item, id: submission.id, ord })),
@@ -56,17 +61,17 @@ export const insertSubmissions = async (
       to,
     })),
   )
-  const rows = await sql<{ id: string }>`
+  const rows = await sql<Stored & { id: string }>`
     with u as (
       select * from unnest(
         ${ints(submissions.map((submission) => submission.tenantId))}::int[], ${operation((s) => s.id)}::uuid[],
         ${operation((s) => s.type)}::text[], ${ints(submissions.map((s) => s.typeVersion))}::int[],
         ${operation((s) => s.codeVersion)}::text[], ${operation((s) => s.status)}::text[],
         ${ints(submissions.map((s) => s.items.length))}::bigint[], ${operation((s) => s.requestedBy)}::text[],
-        ${operation((s) => s.reason)}::text[], ${operation((s) => s.labels)}::text[],
+        ${operation((s) => s.reason)}::text[], ${operation((s) => JSON.stringify(s.labels))}::text[],
         ${ints(submissions.map((s) => s.priority))}::int[], ${operation((s) => s.runAfter)}::timestamptz[],
         ${operation((s) => s.deadlineAt)}::timestamptz[], ${operation((s) => s.risk)}::text[],
-        ${operation((s) => s.stopIf)}::text[], ${operation((s) => s.approvalRequired)}::text[],
+        ${operation((s) => JSON.stringify(s.stopIf))}::text[], ${operation((s) => s.approvalRequired)}::text[],
         ${operation((s) => s.idempotencyKey)}::text[], ${operation((s) => s.requestHash)}::text[],
         ${operation((s) => s.traceparent)}::text[])
         as u (tenant_id, id, type, type_version, code_version, status, items_total, requested_by, reason, labels, priority,
@@ -80,7 +85,7 @@ export const insertSubmissions = async (
         traceparent
       from u order by tenant_id, idempotency_key
       on conflict (tenant_id, idempotency_key) where idempotency_key is not null do nothing
-      returning tenant_id, id, type, type_version, status, requested_by, reason, priority, run_after),
+      returning tenant_id, id, type, type_version, status, requested_by, reason, priority, run_after, deadline_at, created_at),
     item as (
       insert into operation_items (tenant_id, operation_id, ord, item_key, effect_key, input, input_hash)
       select o.tenant_id, o.id, i.ord, i.item_key, i.effect_key, i.input::jsonb, i.input_hash
@@ -99,8 +104,8 @@ export const insertSubmissions = async (
     event as (
       insert into operation_events (tenant_id, operation_id, version, kind, status, actor, reason)
       select tenant_id, id, 1, 'accepted', status, requested_by, reason from o)
-    select id from o`
-  return new Set(rows.map((row) => row.id))
+    select id, created_at as "createdAt", run_after as "runAfter", deadline_at as "deadlineAt" from o`
+  return new Map(rows.map((row) => [row.id, row]))
 }
 
 /** The operation that owns an idempotency key. */

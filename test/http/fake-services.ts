@@ -17,7 +17,10 @@ export class FakeServices {
   items: ItemView[] = []
   entries: LedgerEntryView[] = []
   events: EventView[] = []
-  keys = new Map<string, { principal: { tenantId: number; name: string; scopes: ('read' | 'write')[] }; keyHash: string }>()
+  keys = new Map<
+    string,
+    { principal: { tenantId: number; name: string; scopes: ('read' | 'write')[] }; keyHash: string }
+  >()
   isDatabaseUp = true
   readonly #waiters = new Set<() => void>()
 
@@ -64,7 +67,9 @@ export class FakeServices {
         if (ifMatchVersion !== null && ifMatchVersion !== operation.version)
           throw new AppError('version-conflict', 'The operation has changed')
         if (isFinal(operation.status))
-          throw new AppError('operation-already-final', 'It has ended', { extra: { operation_status: operation.status } })
+          throw new AppError('operation-already-final', 'It has ended', {
+            extra: { operation_status: operation.status },
+          })
         fake.change(operation, 'cancel_requested')
         return { status: 202, operation }
       },
@@ -126,7 +131,8 @@ export class FakeServices {
       ],
     }
     return new Proxy(services, {
-      get: (target, name: keyof Services) =>
+      get:
+        (target, name: keyof Services) =>
         (...parameters: never[]) => {
           fake.calls.push({ name, arguments: parameters })
           return (target[name] as (...all: never[]) => unknown)(...parameters)

@@ -25,25 +25,46 @@ const JSON_HEADERS = { 'content-type': 'application/json' }
 const SUBMISSION = JSON.stringify({ type: 't', items: [{ key: 'a', input: {} }] })
 const CASE = `/reconciliation/case_${'0'.repeat(32)}`
 
+const sent = (payload: unknown, headers: Record<string, string> = {}): Asked => ({
+  method: 'POST',
+  url: '/operations',
+  headers: { ...JSON_HEADERS, ...headers },
+  payload: typeof payload === 'string' ? payload : JSON.stringify(payload),
+})
+const keyed = (key: string): Asked => sent(SUBMISSION, { 'idempotency-key': key })
+const resolve = (body: unknown): Asked => ({ ...sent(body), url: `${CASE}/resolve` })
+const labels = (count: number) => Array.from({ length: count }, (_, i) => `l${i}`)
+
 type Asked = { method?: string; url: string | (() => string); headers?: Record<string, string>; payload?: string }
 
 // case 81: every refusal has the right status and a problem body, whatever the response schemas say
 const REFUSALS: [string, Asked, number, string][] = [
   ['an unknown path', { url: '/nowhere' }, 404, 'not-found'],
   ['an unknown path, with a body of another type', { method: 'POST', url: '/nowhere', payload: 'x' }, 404, 'not-found'],
-  ['a trailing slash', { url: '/operations/' }, 404, 'not-found'],
+  ['an empty id', { url: '/operations/' }, 404, 'operation-not-found'],
+  ['a trailing slash', { url: '/workers/' }, 404, 'not-found'],
   ['an id of another kind', { url: '/operations/op_nope' }, 404, 'operation-not-found'],
   ['a NUL in an id', { url: '/operations/%00' }, 404, 'operation-not-found'],
-  ['a very long id', { url: `/operations/op_${'a'.repeat(500)}` }, 404, 'not-found'],
+  ['a very long id', { url: `/operations/op_${'a'.repeat(500)}` }, 404, 'operation-not-found'],
   ['an unknown operation', { url: `/operations/op_${'0'.repeat(32)}` }, 404, 'operation-not-found'],
-  ['an unknown operation, cancel', { method: 'POST', url: `/operations/op_${'0'.repeat(32)}/cancel` }, 404, 'operation-not-found'],
+  [
+    'an unknown operation, cancel',
+    { method: 'POST', url: `/operations/op_${'0'.repeat(32)}/cancel` },
+    404,
+    'operation-not-found',
+  ],
   ['an unknown case', { url: CASE }, 404, 'case-not-found'],
   ['an unknown type', { url: '/operation-types/nope' }, 404, 'operation-type-not-found'],
   ['an unknown problem', { url: '/problems/nope' }, 404, 'not-found'],
   ['a missing file of the documentation', { url: '/docs/static/nope.js' }, 404, 'not-found'],
   ['DELETE /operations', { method: 'DELETE', url: '/operations' }, 405, 'method-not-allowed'],
   ['PROPFIND', { method: 'PROPFIND', url: '/operations' }, 405, 'method-not-allowed'],
-  ['a method before its body is looked at', { method: 'PUT', url: '/operations', payload: 'x' }, 405, 'method-not-allowed'],
+  [
+    'a method before its body is looked at',
+    { method: 'PUT', url: '/operations', payload: 'x' },
+    405,
+    'method-not-allowed',
+  ],
   ['a bad escape in the path', { url: '/%zz' }, 400, 'malformed-request'],
   ['a bad escape in a known path', { url: '/operations/%zz' }, 400, 'malformed-request'],
   ['escapes that are no UTF-8', { url: '/operations/%ff' }, 400, 'malformed-request'],
@@ -62,44 +83,103 @@ const REFUSALS: [string, Asked, number, string][] = [
   ['the year zero', { url: '/operations?created_after=0000-01-01T00:00:00Z' }, 400, 'invalid-request'],
   ['label without a name', { url: '/operations?label.=x' }, 400, 'invalid-request'],
   ['a label value over its limit', { url: `/operations?label.a=${'x'.repeat(256)}` }, 400, 'invalid-request'],
-  ['33 labels', { url: `/operations?${Array.from({ length: 33 }, (_, i) => `label.a${i}=1`).join('&')}` }, 400, 'invalid-request'],
+  [
+    '33 labels',
+    {
+      url: `/operations?${labels(33)
+        .map((name) => `label.${name}=1`)
+        .join('&')}`,
+    },
+    400,
+    'invalid-request',
+  ],
   ['a rubbish cursor', { url: '/operations?cursor=rubbish' }, 400, 'invalid-cursor'],
   ['a cursor with other signs', { url: '/operations?cursor=%2A%2A' }, 400, 'invalid-cursor'],
   ['a URL over 8 KiB', { url: `/operations?type=${'x'.repeat(8_200)}` }, 414, 'url-too-long'],
   ['an Accept that excludes JSON', { url: '/operations', headers: { accept: 'text/html' } }, 406, 'not-acceptable'],
   ['q=0', { url: '/operations', headers: { accept: 'application/json;q=0, text/html' } }, 406, 'not-acceptable'],
   ['CSV where there is none', { url: () => operation, headers: { accept: 'text/csv' } }, 406, 'not-acceptable'],
-  ['text/plain', { method: 'POST', url: '/operations', headers: { 'content-type': 'text/plain' }, payload: 'x' }, 415, 'unsupported-media-type'],
-  ['a form', { method: 'POST', url: '/operations', headers: { 'content-type': 'application/x-www-form-urlencoded' }, payload: 'a=b' }, 415, 'unsupported-media-type'],
+  ['text/plain', sent('x', { 'content-type': 'text/plain' }), 415, 'unsupported-media-type'],
+  ['a form', sent('a=b', { 'content-type': 'application/x-www-form-urlencoded' }), 415, 'unsupported-media-type'],
   ['no content type', { method: 'POST', url: '/operations', payload: '{}' }, 415, 'unsupported-media-type'],
-  ['a broken content type', { method: 'POST', url: '/operations', headers: { 'content-type': 'json' }, payload: '{}' }, 415, 'unsupported-media-type'],
-  ['a compressed body', { method: 'POST', url: '/operations', headers: { ...JSON_HEADERS, 'content-encoding': 'gzip' }, payload: '{}' }, 415, 'unsupported-media-type'],
-  ['a body over 10 MiB', { method: 'POST', url: '/operations', headers: JSON_HEADERS, payload: `"${'x'.repeat(10 * 1024 * 1024)}"` }, 413, 'body-too-large'],
-  ['half a body', { method: 'POST', url: '/operations', headers: JSON_HEADERS, payload: '{"type":' }, 400, 'malformed-json'],
-  ['no body where one is needed', { method: 'POST', url: '/operations', headers: JSON_HEADERS }, 400, 'invalid-request'],
-  ['a body of null where one is needed', { method: 'POST', url: '/operations', headers: JSON_HEADERS, payload: 'null' }, 400, 'invalid-request'],
-  ['a list for a body', { method: 'POST', url: '/operations', headers: JSON_HEADERS, payload: '[]' }, 400, 'invalid-request'],
-  ['an unknown member', { method: 'POST', url: '/operations', headers: JSON_HEADERS, payload: '{"type":"t","colour":1}' }, 400, 'invalid-request'],
-  ['an item without input', { method: 'POST', url: '/operations', headers: JSON_HEADERS, payload: '{"type":"t","items":[{"key":"a"}]}' }, 400, 'invalid-request'],
-  ['an item key of 256 bytes', { method: 'POST', url: '/operations', headers: JSON_HEADERS, payload: JSON.stringify({ type: 't', items: [{ key: 'ä'.repeat(128), input: 1 }] }) }, 400, 'invalid-request'],
-  ['an empty item key', { method: 'POST', url: '/operations', headers: JSON_HEADERS, payload: '{"type":"t","items":[{"key":"","input":1}]}' }, 400, 'invalid-request'],
-  ['33 labels in a body', { method: 'POST', url: '/operations', headers: JSON_HEADERS, payload: JSON.stringify({ type: 't', labels: Object.fromEntries(Array.from({ length: 33 }, (_, i) => [`l${i}`, 'x'])) }) }, 400, 'invalid-request'],
+  ['a broken content type', sent('{}', { 'content-type': 'json' }), 415, 'unsupported-media-type'],
+  ['a compressed body', sent('{}', { 'content-encoding': 'gzip' }), 415, 'unsupported-media-type'],
+  ['a body over 10 MiB', sent(`"${'x'.repeat(10 * 1024 * 1024)}"`), 413, 'body-too-large'],
+  ['half a body', sent('{"type":'), 400, 'malformed-json'],
+  [
+    'no body where one is needed',
+    { method: 'POST', url: '/operations', headers: JSON_HEADERS },
+    400,
+    'invalid-request',
+  ],
+  ['a body of null where one is needed', sent('null'), 400, 'invalid-request'],
+  ['a list for a body', sent('[]'), 400, 'invalid-request'],
+  ['an unknown member', sent('{"type":"t","colour":1}'), 400, 'invalid-request'],
+  ['an item without input', sent('{"type":"t","items":[{"key":"a"}]}'), 400, 'invalid-request'],
+  [
+    'an item key of 256 bytes',
+    sent({ type: 't', items: [{ key: 'ä'.repeat(128), input: 1 }] }),
+    400,
+    'invalid-request',
+  ],
+  ['an empty item key', sent('{"type":"t","items":[{"key":"","input":1}]}'), 400, 'invalid-request'],
+  [
+    '33 labels in a body',
+    sent({ type: 't', labels: Object.fromEntries(labels(33).map((name) => [name, 'x'])) }),
+    400,
+    'invalid-request',
+  ],
   // case 37
-  ['an Idempotency-Key of 3,000 bytes', { method: 'POST', url: '/operations', headers: { ...JSON_HEADERS, 'idempotency-key': 'k'.repeat(3_000) }, payload: SUBMISSION }, 400, 'invalid-request'],
-  ['an Idempotency-Key with a space', { method: 'POST', url: '/operations', headers: { ...JSON_HEADERS, 'idempotency-key': 'a b' }, payload: SUBMISSION }, 400, 'invalid-request'],
-  ['an Idempotency-Key with half its quotes', { method: 'POST', url: '/operations', headers: { ...JSON_HEADERS, 'idempotency-key': '"a' }, payload: SUBMISSION }, 400, 'invalid-request'],
-  ['an empty Idempotency-Key', { method: 'POST', url: '/operations', headers: { ...JSON_HEADERS, 'idempotency-key': '""' }, payload: SUBMISSION }, 400, 'invalid-request'],
+  ['an Idempotency-Key of 3,000 bytes', keyed('k'.repeat(3_000)), 400, 'invalid-request'],
+  ['an Idempotency-Key with a space', keyed('a b'), 400, 'invalid-request'],
+  ['an Idempotency-Key with half its quotes', keyed('"a'), 400, 'invalid-request'],
+  ['an empty Idempotency-Key', keyed('""'), 400, 'invalid-request'],
   ['an empty principal', { url: '/operations', headers: { 'x-principal': ' ' } }, 400, 'invalid-request'],
-  ['a principal of 256 bytes', { url: '/operations', headers: { 'x-principal': 'p'.repeat(256) } }, 400, 'invalid-request'],
+  [
+    'a principal of 256 bytes',
+    { url: '/operations', headers: { 'x-principal': 'p'.repeat(256) } },
+    400,
+    'invalid-request',
+  ],
   ['a cancel after the end', { method: 'POST', url: () => `${final}/cancel` }, 409, 'operation-already-final'],
-  ['a stale If-Match', { method: 'POST', url: () => `${operation}/cancel`, headers: { 'if-match': '"6"' } }, 412, 'version-conflict'],
-  ['a weak If-Match', { method: 'POST', url: () => `${operation}/cancel`, headers: { 'if-match': 'W/"7"' } }, 412, 'version-conflict'],
-  ['an If-Match that is no version', { method: 'POST', url: () => `${operation}/cancel`, headers: { 'if-match': '"abc"' } }, 412, 'version-conflict'],
-  ['a resolve without evidence', { method: 'POST', url: `${CASE}/resolve`, headers: JSON_HEADERS, payload: '{"resolution":"applied"}' }, 400, 'invalid-request'],
-  ['a retry of what was applied', { method: 'POST', url: `${CASE}/resolve`, headers: JSON_HEADERS, payload: '{"resolution":"applied","evidence_ref":"e","retry":true}' }, 400, 'invalid-request'],
-  ['a second resolve', { method: 'POST', url: `${CASE}/resolve`, headers: JSON_HEADERS, payload: '{"resolution":"applied","evidence_ref":"e"}' }, 409, 'case-already-resolved'],
+  [
+    'a stale If-Match',
+    { method: 'POST', url: () => `${operation}/cancel`, headers: { 'if-match': '"6"' } },
+    412,
+    'version-conflict',
+  ],
+  [
+    'a weak If-Match',
+    { method: 'POST', url: () => `${operation}/cancel`, headers: { 'if-match': 'W/"7"' } },
+    412,
+    'version-conflict',
+  ],
+  [
+    'an If-Match that is no version',
+    { method: 'POST', url: () => `${operation}/cancel`, headers: { 'if-match': '"abc"' } },
+    412,
+    'version-conflict',
+  ],
+  ['a resolve without evidence', resolve({ resolution: 'applied' }), 400, 'invalid-request'],
+  [
+    'a retry of what was applied',
+    resolve({ resolution: 'applied', evidence_ref: 'e', retry: true }),
+    400,
+    'invalid-request',
+  ],
+  ['a second resolve', resolve({ resolution: 'applied', evidence_ref: 'e' }), 409, 'case-already-resolved'],
   ['a lookup that there is not', { method: 'POST', url: `${CASE}/lookup` }, 409, 'lookup-not-available'],
-  ['a scope of unknown states', { method: 'POST', url: () => `${operation}/replay-preflight`, headers: JSON_HEADERS, payload: '{"scope":{"states":["applied"]}}' }, 400, 'invalid-request'],
+  [
+    'a scope of unknown states',
+    {
+      method: 'POST',
+      url: () => `${operation}/replay-preflight`,
+      headers: JSON_HEADERS,
+      payload: '{"scope":{"states":["applied"]}}',
+    },
+    400,
+    'invalid-request',
+  ],
 ]
 
 describe('every refusal is a problem', () => {
@@ -128,7 +208,14 @@ describe('every refusal is a problem', () => {
     const answer = await edge.app.inject({
       method: 'POST',
       url: '/operations',
-      payload: { type: 5, items: [{ key: 'a', input: {} }, { key: '', input: {} }], 'a/b': 1 },
+      payload: {
+        type: 5,
+        items: [
+          { key: 'a', input: {} },
+          { key: '', input: {} },
+        ],
+        'a/b': 1,
+      },
     })
     const pointers = answer.json().errors.map((fault: { pointer: string }) => fault.pointer)
     expect(pointers).toEqual(expect.arrayContaining(['/type', '/items/1/key', '/a~1b']))
@@ -219,8 +306,18 @@ describe('below HTTP requests', () => {
   it.each([
     ['rubbish', 'rubbish\r\n\r\n', 400, 'malformed-request'],
     ['a header without a name', 'GET / HTTP/1.1\r\nhost: x\r\n: y\r\n\r\n', 400, 'malformed-request'],
-    ['both ways to say a length', 'POST /operations HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n', 400, 'malformed-request'],
-    ['headers over 16 KiB', `GET / HTTP/1.1\r\nhost: x\r\nbig: ${'x'.repeat(20_000)}\r\n\r\n`, 431, 'headers-too-large'],
+    [
+      'both ways to say a length',
+      'POST /operations HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n',
+      400,
+      'malformed-request',
+    ],
+    [
+      'headers over 16 KiB',
+      `GET / HTTP/1.1\r\nhost: x\r\nbig: ${'x'.repeat(20_000)}\r\n\r\n`,
+      431,
+      'headers-too-large',
+    ],
     ['no host', 'GET /livez HTTP/1.1\r\nconnection: close\r\n\r\n', 400, 'malformed-request'],
     ['an expectation', 'GET /livez HTTP/1.1\r\nhost: x\r\nexpect: tea\r\n\r\n', 417, 'expectation-failed'],
   ])('%s', async (_name, bytes, status, code) => {

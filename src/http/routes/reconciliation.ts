@@ -93,6 +93,8 @@ const addGet = (app: App, { services }: RouteDeps): void => {
   )
 }
 
+const LookupBody = z.strictObject({}).meta({ id: 'LookupCase' })
+
 const addLookup = (app: App, { services }: RouteDeps): void => {
   app.post(
     '/reconciliation/:case_id/lookup',
@@ -103,7 +105,7 @@ const addLookup = (app: App, { services }: RouteDeps): void => {
         operationId: 'lookupCase',
         summary: 'Ask the provider about a case now',
         params: CaseParams,
-        body: z.strictObject({}).meta({ id: 'LookupCase' }),
+        body: LookupBody,
         response: {
           200: CaseResource,
           ...refusals({ 404: 'No such case.', 409: 'The type has no lookup, or the case is closed.' }),

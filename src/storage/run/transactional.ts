@@ -32,6 +32,9 @@ export interface BatchItemKey extends WindowItem {
 /**
  * Takes the effect keys of a batch: new ones, and those that are absent or compensated. Answers with the ords that won;
  * a key that another transaction is taking right now is waited for.
+ *
+ * Key and input hash of the item are left empty: they are there for evidence that comes later, and a transactional effect is
+ * decided by its commit.
  */
 export const takeBatchEffects = async (
   sql: Sql,
@@ -42,15 +45,14 @@ export const takeBatchEffects = async (
     with u as (
       select distinct on (effect_key) * from unnest(
         ${ints(items.map((item) => item.ord))}::int[], ${texts(items.map((item) => item.effectKey))}::text[],
-        ${texts(items.map((item) => item.key))}::text[], ${texts(items.map((item) => item.inputHash))}::text[],
         ${ints(items.map((item) => item.attempt))}::int[])
-        as u (ord, effect_key, item_key, input_hash, attempt)
+        as u (ord, effect_key, attempt)
       order by effect_key, ord),
     won as (
       insert into effects as e (tenant_id, effect_key, state, send, operation_id, shard, ord, attempt, lease_epoch,
         item_key, input_hash, item_state, send_by)
       select ${lease.tenantId}::int, effect_key, 'applied', 1, ${lease.operationId}::uuid, ${lease.shard}::int, ord, attempt,
-        ${lease.epoch}::bigint, item_key, input_hash, 'applied', now()
+        ${lease.epoch}::bigint, '', '', 'applied', now()
       from u order by effect_key
       on conflict (tenant_id, effect_key) do update set
         was = e.state, state = 'applied', send = e.send + 1, operation_id = excluded.operation_id, shard = excluded.shard,

@@ -1,0 +1,163 @@
+import { uuidv7 } from 'uuidv7'
+import { AppError, type Fault } from '../domain/errors.ts'
+import type { OperationType } from '../domain/operation-type.ts'
+import { DEFAULT_STOP_IF, isStricter, parseStopCondition, type StopCondition } from '../domain/replay.ts'
+import type { Submission, SubmittedItem } from '../storage/submissions.ts'
+import { canonicalHash } from './canonical-hash.ts'
+import type { ServiceContext } from './context.ts'
+import type { Principal } from './principal.ts'
+import type { SubmitRequest } from './requests.ts'
+
+/** Items that one request may carry inline; larger sets are uploaded to a draft. */
+export const INLINE_ITEMS_MAX = 10_000
+/** Faults named in one answer. */
+const FAULTS_MAX = 100
+
+/** Everything that can refuse an operation before it is stored; answers with what there is to store. */
+export const checkSubmission = (
+  { types }: Pick<ServiceContext, 'types'>,
+  principal: Principal,
+  request: SubmitRequest,
+  requestHash: string,
+): Submission => {
+  const type = types.get(request.type)
+  if (!type) {
+    throw new AppError('unknown-operation-type', `there is no operation type "${request.type}": see /operation-types`, {
+      errors: [{ detail: 'no such operation type', pointer: '/type' }],
+    })
+  }
+  if (type.idempotencyKey === 'required' && request.idempotencyKey === null) {
+    throw new AppError('idempotency-key-required', `${type.name} needs an Idempotency-Key header`)
+  }
+  refuseUnavailable(request)
+  const id = uuidv7()
+  const items = checkItems(type, request, id)
+  return {
+    tenantId: principal.tenantId,
+    id,
+    type: type.name,
+    typeVersion: type.version,
+    codeVersion: type.codeVersion,
+    status: type.approval === 'always' ? 'awaiting_approval' : 'pending',
+    requestedBy: principal.name,
+    reason: request.reason,
+    labels: request.labels,
+    priority: request.priority,
+    runAfter: request.runAfter,
+    deadlineAt: request.deadlineAt,
+    risk: type.risk,
+    stopIf: stricterConditions(type, request),
+    approvalRequired: type.approval === 'always' ? 'always' : null,
+    idempotencyKey: request.idempotencyKey,
+    requestHash,
+    traceparent: request.traceparent,
+    items,
+    shardEnds: shardEnds(type, items.length),
+  }
+}
+
+/** Shards of equal length: as many as the type runs in parallel, none smaller than one window of work. */
+const shardEnds = (type: OperationType, total: number): number[] => {
+  const window = type.effect === 'external' ? type.concurrency : type.batch.maxItems
+  const shards = Math.max(1, Math.min(type.parallelism, Math.ceil(total / window)))
+  return Array.from({ length: shards }, (_, shard) => Math.floor((total * (shard + 1)) / shards))
+}
+
+const refuseUnavailable = (request: SubmitRequest): void => {
+  const member = request.draft
+    ? 'draft'
+    : request.after.length > 0
+      ? 'after'
+      : request.callbackUrl !== null
+        ? 'callback_url'
+        : null
+  if (member === null) return
+  throw new AppError('not-available-yet', `"${member}" is not available in this version: leave it out`, {
+    errors: [{ detail: 'not available in this version', pointer: `/${member}` }],
+  })
+}
+
+const stricterConditions = (type: OperationType, request: SubmitRequest): string[] => {
+  const base = (type.stopIf.length > 0 ? type.stopIf : DEFAULT_STOP_IF).map(parseStopCondition)
+  const extra = request.stopIf.map((text, index) => {
+    const condition = parseStopCondition(text)
+    if (condition) return condition
+    throw new AppError(
+      'invalid-request',
+      `"${text}" is not a stop condition: write "figure > number" or "figure > number%"`,
+      {
+        errors: [{ detail: 'not a stop condition', pointer: `/stop_if/${index}` }],
+      },
+    )
+  })
+  if (
+    !isStricter(
+      base.filter((condition): condition is StopCondition => condition !== null),
+      extra,
+    )
+  ) {
+    throw new AppError('invalid-request', `"stop_if" may only be stricter than the type's: ${type.stopIf.join(', ')}`, {
+      errors: [{ detail: "looser than the type's own condition", pointer: '/stop_if' }],
+    })
+  }
+  return request.stopIf
+}
+
+/** Checks each item against the type and makes its effect key. Names up to FAULTS_MAX faults at once. */
+const checkItems = (type: OperationType, request: SubmitRequest, rootOperationId: string): SubmittedItem[] => {
+  if (request.items.length === 0) {
+    throw new AppError('items-missing', 'an operation needs at least one item in "items"', {
+      errors: [{ detail: 'at least one item is needed', pointer: '/items' }],
+    })
+  }
+  if (request.items.length > INLINE_ITEMS_MAX) {
+    throw new AppError(
+      'too-many-items',
+      `${request.items.length} items, and at most ${INLINE_ITEMS_MAX} fit into one request`,
+      {
+        errors: [{ detail: `at most ${INLINE_ITEMS_MAX} items`, pointer: '/items' }],
+      },
+    )
+  }
+  const seen = new Map<string, number>()
+  const duplicates: Fault[] = []
+  const faults: Fault[] = []
+  const items: SubmittedItem[] = []
+  for (const [index, item] of request.items.entries()) {
+    const first = seen.get(item.key)
+    if (first !== undefined) {
+      if (duplicates.length < FAULTS_MAX) {
+        duplicates.push({
+          detail: `the key "${item.key}" is that of item ${first} too`,
+          pointer: `/items/${index}/key`,
+        })
+      }
+      continue
+    }
+    seen.set(item.key, index)
+    const issues = type.validateInput(item.input)
+    const effect = issues.length === 0 ? type.effectKey({ key: item.key, input: item.input, rootOperationId }) : null
+    if (effect && 'issue' in effect) issues.push(effect.issue)
+    for (const issue of issues) {
+      if (faults.length < FAULTS_MAX) {
+        faults.push({ detail: issue.detail, pointer: `/items/${index}/input${issue.pointer}` })
+      }
+    }
+    if (!effect || !('key' in effect)) continue
+    const input = JSON.stringify(item.input)
+    items.push({ key: item.key, effectKey: effect.key, input, inputHash: canonicalHash(item.input) })
+  }
+  if (duplicates.length > 0) {
+    throw new AppError('duplicate-item-key', 'each item of an operation needs a key of its own', { errors: duplicates })
+  }
+  if (faults.length > 0) {
+    throw new AppError(
+      'invalid-item-input',
+      `${type.name} refuses the input of ${faults.length === 1 ? 'an item' : 'some items'}`,
+      {
+        errors: faults,
+      },
+    )
+  }
+  return items
+}

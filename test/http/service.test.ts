@@ -1,0 +1,133 @@
+import { createHash } from 'node:crypto'
+import { once } from 'node:events'
+import { Agent, get, type IncomingMessage } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { describe, expect, it } from 'vitest'
+import { formatId } from '../../src/domain/ids.ts'
+import { openEdge } from './fake-services.ts'
+
+describe('AUTH=keys', () => {
+  const KEY = 'opl_0123456789'
+  const open = async (scopes: ('read' | 'write')[]) => {
+    const edge = await openEdge({ auth: 'keys' })
+    const keyHash = createHash('sha256').update(KEY).digest('hex')
+    edge.fake.keys.set(keyHash, { principal: { tenantId: 5, name: 'ci', scopes }, keyHash })
+    return edge
+  }
+
+  it.each([
+    ['no header', {}],
+    ['another scheme', { authorization: `Basic ${KEY}` }],
+    ['an unknown key', { authorization: 'Bearer opl_unknown' }],
+    ['a key of another kind', { authorization: 'Bearer abc' }],
+    ['a huge key', { authorization: `Bearer opl_${'x'.repeat(1_000)}` }],
+    ['only a principal', { 'x-principal': 'root' }],
+  ])('refuses %s', async (_name, headers) => {
+    const { app } = await open(['read'])
+    const answer = await app.inject({ url: '/operations', headers: headers as Record<string, string> })
+    expect([answer.statusCode, answer.json().code]).toEqual([401, 'unauthenticated'])
+    expect(answer.headers['www-authenticate']).toMatch(/^Bearer/)
+    await app.close()
+  })
+
+  it('gives the tenant and name of the key', async () => {
+    const { app, fake } = await open(['read'])
+    const answer = await app.inject({ url: '/operations', headers: { authorization: `bearer ${KEY}` } })
+    expect(answer.statusCode).toBe(200)
+    const call = fake.calls.find(({ name }) => name === 'listOperations')
+    expect(call?.arguments[0]).toMatchObject({ tenantId: 5, name: 'ci' })
+    await app.close()
+  })
+
+  it('asks for the scope of the route', async () => {
+    const { app } = await open(['read'])
+    const headers = { authorization: `Bearer ${KEY}` }
+    const answer = await app.inject({ method: 'POST', url: '/operations', headers, payload: { type: 't' } })
+    expect([answer.statusCode, answer.json().code]).toEqual([403, 'forbidden'])
+    await app.close()
+  })
+
+  it.each(['/livez', '/readyz', '/metrics', '/openapi.json', '/docs', '/problems/internal'])(
+    'leaves %s open',
+    async (url) => {
+      const { app } = await open([])
+      expect((await app.inject(url)).statusCode).toBeLessThan(400)
+      await app.close()
+    },
+  )
+})
+
+describe('AUTH=off', () => {
+  it.each([
+    [undefined, 'dev'],
+    ['alice', 'alice'],
+    [Buffer.from('Jürgen').toString('latin1'), 'Jürgen'],
+  ])('takes X-Principal %s for %s', async (header, name) => {
+    const { app, fake } = await openEdge()
+    await app.inject({ url: '/operations', ...(header === undefined ? {} : { headers: { 'x-principal': header } }) })
+    expect(fake.calls[0]?.arguments[0]).toMatchObject({ tenantId: 1, name })
+    await app.close()
+  })
+})
+
+describe('pages', () => {
+  it('serves metrics under one prefix, with routes instead of paths', async () => {
+    const { app, fake } = await openEdge()
+    await app.inject(`/operations/${formatId('op', fake.add().id)}`)
+    const { body, headers } = await app.inject({
+      url: '/metrics',
+      headers: { accept: 'application/openmetrics-text,text/plain;q=0.5,*/*;q=0.1' },
+    })
+    expect(headers['content-type']).toMatch(/^text\/plain/)
+    expect(body).toContain('opledger_shards_ready{type="t"} 3')
+    expect(body).toContain('route="/operations/:id",status="200"')
+    const names = body.split('\n').filter((line) => line !== '' && !line.startsWith('#'))
+    expect(names.filter((line) => !line.startsWith('opledger_'))).toEqual([])
+    await app.close()
+  })
+
+  it('sets safe headers, and the documentation still runs', async () => {
+    const { app } = await openEdge()
+    const api = await app.inject('/livez')
+    expect(api.headers['content-security-policy']).toContain("default-src 'none'")
+    expect(api.headers['x-content-type-options']).toBe('nosniff')
+    const docs = await app.inject('/docs/')
+    expect(docs.statusCode).toBe(200)
+    expect(String(docs.headers['content-security-policy'])).not.toContain("default-src 'none'")
+    await app.close()
+  })
+})
+
+// case 85
+describe('shutdown', () => {
+  it('is not ready first, serves on, and then closes without waiting for idle connections', async () => {
+    const { app, fake, state } = await openEdge()
+    const operation = fake.add()
+    const path = `/operations/${formatId('op', operation.id)}`
+    await app.listen({ port: 0, host: '127.0.0.1' })
+    const { port } = app.server.address() as AddressInfo
+    const agent = new Agent({ keepAlive: true, maxSockets: 10 })
+    const ask = async (url: string, headers: Record<string, string> = {}): Promise<IncomingMessage> => {
+      const request = get({ port, path: url, agent, headers })
+      const [answer] = (await once(request, 'response')) as [IncomingMessage]
+      answer.resume()
+      await once(answer, 'end')
+      return answer
+    }
+    expect((await ask('/readyz')).statusCode).toBe(200)
+    state.draining = true
+    expect((await ask('/readyz')).statusCode).toBe(503)
+    const served = await ask(path)
+    expect([served.statusCode, served.headers.connection]).toEqual([200, 'close'])
+    state.draining = false
+    await ask('/livez')
+    // one idle keep-alive connection and one long poll are open now
+    const polling = ask(path, { prefer: 'wait=60' })
+    while (fake.waiting === 0) await new Promise((resolve) => setImmediate(resolve))
+    const started = performance.now()
+    await app.close()
+    expect((await polling).statusCode).toBe(200)
+    expect(performance.now() - started).toBeLessThan(5_000)
+    agent.destroy()
+  })
+})

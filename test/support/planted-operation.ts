@@ -1,0 +1,112 @@
+import { uuidv7 } from 'uuidv7'
+import type { FailureClass } from '../../src/domain/failure.ts'
+import { isFinal, type OperationStatus } from '../../src/domain/operation.ts'
+import type { Json, OperationType } from '../../src/domain/operation-type.ts'
+import type { Database } from '../../src/storage/database.ts'
+
+export interface PlantedItem {
+  key: string
+  /** Entries of the ledger, oldest first; none: below the cursor without an outcome when `claimed`, else unprocessed. */
+  entries?: { state: 'applied' | 'skipped' | 'failed' | 'uncertain'; failureClass?: FailureClass }[]
+  claimed?: boolean
+}
+
+/** An operation with its items, one shard and its ledger as they would stand after a run; the counters agree with the ledger. */
+export const plantOperation = async (
+  database: Database,
+  operation: {
+    type: string
+    status: OperationStatus
+    items: PlantedItem[]
+    tenantId?: number
+    codeVersion?: string
+    stopIf?: string[]
+    replayOf?: string
+    cancelled?: boolean
+  },
+): Promise<string> => {
+  const { type, status, items, tenantId = 1, codeVersion = 'c1', cancelled = false } = operation
+  const id = uuidv7()
+  await database.transaction(async ({ sql }) => {
+    await sql`
+      insert into operations (tenant_id, id, type, type_version, code_version, status, items_total, requested_by, risk, stop_if,
+        root_id, replay_of, completed_at, cancel_requested_at)
+      values (${tenantId}, ${id}::uuid, ${type}, 1, ${codeVersion}, ${status}, ${items.length}, 'tester', 'low',
+        ${JSON.stringify(operation.stopIf ?? [])}::text::jsonb, ${id}::uuid, ${operation.replayOf ?? null}::uuid,
+        case when ${isFinal(status)} then clock_timestamp() end, case when ${cancelled} then clock_timestamp() end)`
+    for (const [ord, item] of items.entries()) {
+      const effectKey = `${id}:${item.key}`
+      await sql`
+        insert into operation_items (tenant_id, operation_id, ord, item_key, effect_key, input, input_hash)
+        values (${tenantId}, ${id}::uuid, ${ord}, ${item.key}, ${effectKey}, '{}', 'h')`
+      for (const [index, { state, failureClass }] of (item.entries ?? []).entries()) {
+        await sql`
+          insert into ledger_entries (tenant_id, operation_id, ord, item_key, attempt, state, failure_class, effect_key,
+            input_hash, source, code_version)
+          values (${tenantId}, ${id}::uuid, ${ord}, ${item.key}, ${index + 1}, ${state},
+            ${state === 'uncertain' ? 'ambiguous_effect' : (failureClass ?? null)}, ${effectKey}, 'h', 'worker', 'c1')`
+      }
+    }
+    const outcomes = items.map((item) => item.entries?.at(-1))
+    const count = (state: string): number => outcomes.filter((outcome) => outcome?.state === state).length
+    const failedAs = (name: FailureClass): number =>
+      outcomes.filter((outcome) => outcome?.state === 'failed' && outcome.failureClass === name).length
+    const cursor = items.findLastIndex((item) => item.claimed || item.entries !== undefined) + 1
+    await sql`
+      insert into operation_shards (tenant_id, operation_id, shard, type, type_version, from_ord, to_ord, cursor, state, applied,
+        skipped, failed, uncertain, failed_transient, failed_validation_rejected, failed_conflict, failed_policy_denied,
+        failed_bug_suspected, last_progress_at)
+      values (${tenantId}, ${id}::uuid, 0, ${type}, 1, 0, ${items.length}, ${cursor},
+        ${status === 'pending' || status === 'running' ? 'ready' : 'done'}, ${count('applied')}, ${count('skipped')},
+        ${count('failed')}, ${count('uncertain')}, ${failedAs('transient')}, ${failedAs('validation_rejected')},
+        ${failedAs('conflict')}, ${failedAs('policy_denied')}, ${failedAs('bug_suspected')},
+        case when ${cursor} > 0 then clock_timestamp() end)`
+  })
+  return id
+}
+
+/** A type that is never run. */
+export const plantedType = (name: string, figures: Partial<OperationType> = {}): OperationType => ({
+  name,
+  version: 1,
+  description: null,
+  owner: null,
+  effect: 'external',
+  risk: 'low',
+  touches: [],
+  approval: 'none',
+  idempotencyKey: 'optional',
+  batch: { maxItems: 100, maxMs: 1_000 },
+  parallelism: 1,
+  concurrency: 16,
+  ratePerSecond: null,
+  leaseMs: 30_000,
+  stallMs: 60_000,
+  maxCancelMs: 30_000,
+  retry: { maxAttempts: 3, baseMs: 500, maxMs: 30_000 },
+  stopIf: [],
+  retention: { itemsDays: 30, ledgerDays: 90 },
+  mask: [],
+  codeVersion: 'c1',
+  onAbsent: 'retry',
+  providerIdempotentMs: 0,
+  compensation: 'none',
+  noCompensationReason: null,
+  inputSchema: {},
+  validateInput: (_input: Json) => [],
+  effectKey: ({ key }) => ({ key }),
+  executor: {
+    kind: 'external',
+    callTimeoutMs: 5_000,
+    send: () => Promise.reject(new Error('a planted type is never run')),
+    lookup: null,
+  },
+  close: async () => {},
+  ...figures,
+})
+
+/** A registry of these types. */
+export const plantedTypes = (...types: OperationType[]) => ({
+  get: (name: string) => types.find((type) => type.name === name),
+  list: () => types,
+})
