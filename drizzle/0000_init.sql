@@ -91,6 +91,8 @@ CREATE INDEX operations_newest ON operations (tenant_id, created_at DESC, id DES
 CREATE INDEX operations_replay_of ON operations (tenant_id, replay_of) WHERE replay_of IS NOT NULL;
 CREATE INDEX operations_open ON operations (tenant_id, id) WHERE completed_at IS NULL;
 CREATE INDEX operations_deadline ON operations (deadline_at) WHERE completed_at IS NULL AND deadline_at IS NOT NULL;
+CREATE INDEX operations_cancelled_at ON operations (tenant_id, cancel_requested_at) WHERE cancel_requested_at IS NOT NULL;
+CREATE INDEX operations_completed_at ON operations (tenant_id, completed_at) WHERE completed_at IS NOT NULL;
 CREATE INDEX operations_labels ON operations USING gin (labels jsonb_path_ops) WHERE labels <> '{}';
 --> statement-breakpoint
 CREATE TABLE operation_items (

@@ -1,4 +1,5 @@
 import { loadConfigFromProcess } from './config.ts'
+import { ConfigurationError } from './domain/errors.ts'
 import type { Services } from './http/deps.ts'
 import { buildServer } from './http/server.ts'
 import { createLog } from './log.ts'
@@ -10,6 +11,8 @@ import { openWakeUps } from './storage/wake-ups.ts'
 
 /** After `readyz` says 503, requests are served for so long, so that a load balancer can look away first. */
 const DRAIN_NOTICE_MS = 500
+const PORT_PATIENCE_MS = 5_000
+const PORT_RETRY_MS = 200
 
 /** The api process: config → parts → listen → drain. */
 await runEntry(async () => {
@@ -45,5 +48,25 @@ await runEntry(async () => {
     },
     { onError: (error) => log.error({ err: error }, 'the drain failed') },
   )
-  await server.listen({ host: config.host, port: config.port })
+  await listen(server, config.host, config.port)
 })
+
+/** A predecessor that is just leaving may still hold the port; somebody else keeps it. */
+const listen = async (server: Awaited<ReturnType<typeof buildServer>>, host: string, port: number): Promise<void> => {
+  const until = performance.now() + PORT_PATIENCE_MS
+  for (;;) {
+    try {
+      await server.listen({ host, port })
+      return
+    } catch (error) {
+      const code = error instanceof Error && 'code' in error ? error.code : null
+      if (code !== 'EADDRINUSE') throw error
+      if (performance.now() > until) {
+        throw new ConfigurationError(`PORT: ${port} on ${host} is in use by another program: set PORT to a free one`, {
+          cause: error,
+        })
+      }
+      await new Promise((resolve) => setTimeout(resolve, PORT_RETRY_MS))
+    }
+  }
+}

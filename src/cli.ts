@@ -1,6 +1,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import { Command } from 'commander'
+import { addKeyCommands } from './cli-keys.ts'
 import { loadConfigFromProcess } from './config.ts'
 import { runEntry } from './shutdown.ts'
 import { migrate } from './storage/migrate.ts'
@@ -49,6 +50,8 @@ program
       program.error(`${file} is not what the code says: run \`npm run openapi\` and commit it`)
     }
   })
+
+addKeyCommands(program)
 
 // A reader that has seen enough, like `head`, is no error.
 process.stdout.on('error', () => process.exit(0))

@@ -26,7 +26,9 @@ export interface Case {
   operation_id: string
   item_key: string
   effect_key: string
+  status: 'open' | 'resolved'
   cause: string
+  resolution: { resolution: string; source: string } | null
   lookups: { count: number; last_answer: string | null }
 }
 
@@ -47,7 +49,8 @@ export interface Client {
   get(id: string): Promise<Operation>
   cancel(id: string, reason: string): Promise<Operation>
   items(id: string): Promise<Item[]>
-  openCases(operationId: string): Promise<Case[]>
+  /** All of them, unless `status` is given. */
+  cases(operationId: string, status?: 'open'): Promise<Case[]>
   /** False when the case was closed by other evidence in the meantime. */
   resolve(
     caseId: string,
@@ -81,12 +84,13 @@ export const createClient = (url: string): Client => {
         .filter(Boolean)
         .map((line) => JSON.parse(line))
     },
-    async openCases(operationId) {
+    async cases(operationId, status) {
+      const filter = status === undefined ? '' : `&status=${status}`
       const found: Case[] = []
       let cursor = ''
       do {
         const page: Page<Case> = await json(
-          ask(`/reconciliation?operation_id=${operationId}&status=open&limit=500${cursor}`),
+          ask(`/reconciliation?operation_id=${operationId}&limit=500${filter}${cursor}`),
         )
         found.push(...page.items)
         cursor = page.next_cursor === undefined ? '' : `&cursor=${encodeURIComponent(page.next_cursor)}`

@@ -47,7 +47,7 @@ const phase = () => {
 
 const progressOf = (label: string, operations: readonly Operation[], total: number, note: string): Progress => {
   const sum = (count: 'unprocessed' | 'total'): number => operations.reduce((n, { counts }) => n + counts[count], 0)
-  const running = operations.filter((operation) => !isFinal(operation))
+  const running = operations.filter(({ status }) => status === 'running')
   const rates = running.map(({ progress }) => progress.rate_per_second).filter((rate) => rate !== null)
   const etas = running.map(({ progress }) => progress.eta).filter((eta) => eta !== null)
   return {
@@ -70,8 +70,12 @@ const importPlaces = async (client: Client, places: ReadonlyMap<string, Place>):
     for (const [index, operation] of operations.entries()) {
       if (!isFinal(operation)) operations[index] = await client.get(operation.id)
     }
-    const done = operations.filter(isFinal).length
-    return [progressOf('places', operations, places.size, `${done} of ${operations.length} operations done`)]
+    const note = `${operations.filter(isFinal).length} of ${operations.length} operations done`
+    const { done, ...row } = progressOf('places', operations, places.size, note)
+    // over all of them: each one alone is too short for a rate that says something
+    const ratePerSecond = done / running.seconds()
+    const leftMs = ratePerSecond === 0 ? null : (1000 * (places.size - done)) / ratePerSecond
+    return [{ ...row, done, ratePerSecond, eta: leftMs === null ? null : new Date(Date.now() + leftMs).toISOString() }]
   }
   for (let from = 0; from < items.length; from += ITEMS_PER_OPERATION) {
     const part = items.slice(from, from + ITEMS_PER_OPERATION)
@@ -128,7 +132,7 @@ const sendGrants = async (client: Client): Promise<[kept: Operation, cancelled: 
 /** What a person does: reads the provider's log and says what became of the effect, with the evidence. */
 const resolveByHand = async (client: Client, provider: Provider, operation: Operation): Promise<number> => {
   let resolved = 0
-  for (const open of await client.openCases(operation.id)) {
+  for (const open of await client.cases(operation.id, 'open')) {
     if (open.lookups.last_answer !== 'LOOKUP_UNCLASSIFIED') continue // the next lookup may close it
     const isApplied = (provider.entries().get(open.effect_key)?.applied ?? 0) > 0
     const evidence = isApplied
@@ -177,6 +181,21 @@ const describeProvider = (provider: Provider): string =>
     .map(([mood, times]) => `${mood} ${number(times)}`)
     .join(', ')
 
+/** Why effects were in doubt, and whose evidence ended it. */
+const describeCases = async (client: Client, operations: readonly Operation[]): Promise<string> => {
+  const counts = new Map<string, number>()
+  for (const operation of operations) {
+    for (const { cause, resolution } of await client.cases(operation.id)) {
+      const ended = resolution === null ? 'still open' : `${resolution.resolution} by ${resolution.source}`
+      counts.set(`${cause}: ${ended}`, (counts.get(`${cause}: ${ended}`) ?? 0) + 1)
+    }
+  }
+  return [...counts]
+    .sort(([a], [b]) => a.localeCompare(b))
+    .map(([name, times]) => `${name} ${number(times)}`)
+    .join(', ')
+}
+
 const giveAccount = async (facts: {
   client: Client
   provider: Provider
@@ -205,8 +224,9 @@ const giveAccount = async (facts: {
   const checkedGrants = checkGrants(grants, provider.entries())
   const checkedPlaces = await checkPlaces(imports, places, facts.databaseUrl)
   say(`  provider: ${describeProvider(provider)}`)
-  say(`  checked: ${number(checkedGrants.keys)} effect keys against the provider's log`)
-  say(`  checked: ${number(checkedPlaces.rows)} rows of example_places against the ledger and the source`)
+  say(`  cases:    ${await describeCases(client, facts.grants)}`)
+  say(`  checked:  ${number(checkedGrants.keys)} effect keys against the provider's log`)
+  say(`  checked:  ${number(checkedPlaces.rows)} rows of example_places against the ledger and the source`)
   return [...counts, ...checkedGrants.discrepancies, ...checkedPlaces.discrepancies]
 }
 

@@ -51,6 +51,8 @@ export interface Provider {
 export const chance = (...names: (string | number)[]): number =>
   createHash('sha256').update(names.join('\n')).digest().readUInt32BE(0) / 2 ** 32
 
+const grantId = (key: string): string => `grant-${createHash('sha256').update(key).digest('hex').slice(0, 12)}`
+
 const choose = <Name extends string>(shares: readonly (readonly [Name, number])[], at: number): Name | null => {
   let sum = 0
   for (const [name, share] of shares) {
@@ -91,36 +93,44 @@ export const startProvider = async (options: { seed: number; logFile: string }):
     const apply = (): { id: string } => {
       write('applied', key)
       entryOf(key).applied += 1
-      return { id: `grant-${createHash('sha256').update(key).digest('hex').slice(0, 12)}` }
+      return { id: grantId(key) }
     }
     switch (mood) {
       case 'grants':
-        return answer(response, 201, apply())
+        answer(response, 201, apply())
+        break
       case 'granted_before':
-        return answer(response, 208, {})
+        answer(response, 208, {})
+        break
       case 'rejects':
-        return answer(response, 422, { code: 'NO_SUCH_USER' })
+        answer(response, 422, { code: 'NO_SUCH_USER' })
+        break
       case 'conflicts':
-        return answer(response, 409, { code: 'OTHER_ROLE_HELD' })
+        answer(response, 409, { code: 'OTHER_ROLE_HELD' })
+        break
       case 'forbids':
-        return answer(response, 403, { code: 'NOT_ALLOWED' })
+        answer(response, 403, { code: 'NOT_ALLOWED' })
+        break
       case 'is_busy':
-        return answer(response, 503, {})
+        answer(response, 503, {})
+        break
       case 'hangs_after_applying':
         apply()
-        return
+        break
       case 'resets_before_applying':
         request.socket.resetAndDestroy()
-        return
+        break
       case 'resets_after_applying':
         apply()
         request.socket.resetAndDestroy()
-        return
+        break
       case 'fails_before_applying':
-        return answer(response, 500, {})
+        answer(response, 500, {})
+        break
       case 'fails_after_applying':
         apply()
-        return answer(response, 500, {})
+        answer(response, 500, {})
+        break
     }
   }
 
@@ -134,9 +144,10 @@ export const startProvider = async (options: { seed: number; logFile: string }):
     setTimeout(() => act(key, mood, request, response), latencyMs)
   }
 
+  /** What became of this key. A grant that existed before has another key, and is not found by this one. */
   const find = (key: string, response: http.ServerResponse): void => {
     if (isSilent(seed, key)) answer(response, 202, { state: 'processing' })
-    else if (entryOf(key).applied > 0 || entryOf(key).grantedBefore) answer(response, 200, { id: `grant-of-${key}` })
+    else if (entryOf(key).applied > 0) answer(response, 200, { id: grantId(key) })
     else answer(response, 404, {})
   }
 

@@ -52,7 +52,8 @@ export const runExternal = async (
 ): Promise<void> => {
   const { database, meter, log } = context
   const { lease, type } = held
-  const concurrency = held.isIsolated ? 1 : type.concurrency
+  // a window uses half a second of the rate at most, so that calls are spread and a stop never waits long for its turn
+  const windowMax = Math.max(1, Math.min(concurrency, Math.ceil((type.ratePerSecond ?? Number.POSITIVE_INFINITY) / 2)))
   const queue: ClaimedItem[] = []
   const answered: Report[] = []
   let ahead: RunnableItem[] = []
@@ -65,11 +66,11 @@ export const runExternal = async (
   let claimUnclear = false
   let retriesLookedAt = Number.NEGATIVE_INFINITY
 
+  const concurrency = (): number => (held.isIsolated ? 1 : type.concurrency)
   const outstanding = (): number => queue.length + inTheAir + answered.length + writing
 
   const claimWindow = async (room: number): Promise<void> => {
-    if (type.ratePerSecond !== null) await awaitRate(room)
-    if (!held.mayGoOn) return
+    if (held.isIsolated && cursor >= (lease.isolateUntil ?? 0)) held.endIsolation()
     const isDue = cursor >= lease.toOrd || performance.now() - retriesLookedAt >= RETRY_LOOK_MS
     if (isDue && (await claimDueRetries(room))) return
     if (cursor >= lease.toOrd) {
@@ -82,6 +83,7 @@ export const runExternal = async (
       )
     }
     const items = ahead.slice(0, room)
+    if (!(await awaitRate(items.length))) return
     const askedAtMs = performance.now()
     const won = await database.query((connection) =>
       claimIntents(connection, lease, {
@@ -100,15 +102,14 @@ export const runExternal = async (
     }
   }
 
-  /** True when retries were claimed. */
+  /** True when retries were claimed, or may not be any more. */
   const claimDueRetries = async (room: number): Promise<boolean> => {
     retriesLookedAt = performance.now()
     const ords = await database.query((connection) => readDueRetries(connection, lease, room))
     if (ords.length === 0) return false
+    if (!(await awaitRate(ords.length))) return true
     const askedAtMs = performance.now()
-    const won = await database.query((connection) =>
-      claimRetries(connection, lease, ords, type.leaseMs - executor.callTimeoutMs),
-    )
+    const won = await claimRetries(database, lease, ords, type.leaseMs - executor.callTimeoutMs)
     if (won === null) {
       refused()
       return true
@@ -139,19 +140,21 @@ export const runExternal = async (
     exhausted = true
   }
 
-  const awaitRate = async (calls: number): Promise<void> => {
-    const waitMs = await database.query((connection) =>
-      reserveCalls(connection, type.name, type.ratePerSecond ?? Number.POSITIVE_INFINITY, calls),
-    )
+  /** Waits for the type's rate over all workers. False: the gate was closed meanwhile. */
+  const awaitRate = async (calls: number): Promise<boolean> => {
+    const { ratePerSecond } = type
+    if (ratePerSecond === null) return held.mayGoOn
+    const waitMs = await database.query((connection) => reserveCalls(connection, type.name, ratePerSecond, calls))
     const readyAtMs = performance.now() + waitMs
     for (let left = waitMs; left > 0 && held.mayGoOn; left = readyAtMs - performance.now()) {
       held.step()
       await held.nextWake(Math.min(left, WAKE_MS))
     }
+    return held.mayGoOn
   }
 
   const claim = (): void => {
-    const room = Math.min(concurrency, 2 * concurrency - outstanding())
+    const room = Math.min(windowMax, 2 * concurrency - outstanding())
     claiming = true
     claimWindow(room)
       .catch((error: unknown) => {
@@ -217,11 +220,11 @@ export const runExternal = async (
   }
 
   for (;;) {
-    while (queue.length > 0 && (inTheAir < concurrency || !held.mayGoOn)) send(queue.shift() as ClaimedItem)
+    while (queue.length > 0 && (inTheAir < concurrency() || !held.mayGoOn)) send(queue.shift() as ClaimedItem)
     if (writing === 0 && answered.length > 0) write(answered.splice(0, REPORTS_MAX))
-    const room = 2 * concurrency - outstanding()
-    const wantsMore = held.mayGoOn && !exhausted && !claiming && queue.length < concurrency
-    if (wantsMore && room >= Math.max(1, Math.ceil(concurrency / 2)) && (!held.isIsolated || outstanding() === 0))
+    const room = 2 * concurrency() - outstanding()
+    const wantsMore = held.mayGoOn && !exhausted && !claiming && queue.length < concurrency()
+    if (wantsMore && room >= Math.max(1, Math.ceil(concurrency() / 2)) && (!held.isIsolated || outstanding() === 0))
       claim()
     if (!claiming && outstanding() === 0 && (exhausted || !held.mayGoOn)) break
     await held.nextWake(WAKE_MS)

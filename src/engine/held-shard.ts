@@ -18,8 +18,9 @@ export class HeldShard {
   /** The run is over and gives the shard back: it is no longer renewed, and missing it means nothing. */
   finishing = false
   /** Give it back at the next safe boundary: the worker drains, or others wait. */
-  giveBack = false
+  giveBack: boolean
   private lastStepMs: number
+  private isolated: boolean
   private waiting: (() => void)[] = []
 
   constructor(lease: ClaimedShard, type: OperationType, askedAtMs: number) {
@@ -28,11 +29,19 @@ export class HeldShard {
     this.heldSinceMs = askedAtMs
     this.lastStepMs = askedAtMs
     this.stop = lease.stopRequested
+    this.isolated = lease.claims >= 2 || (lease.takenOver && lease.cursor < (lease.isolateUntil ?? 0))
+    this.giveBack = lease.switchedOff
     this.leaseEndsMs = leaseEndsMs({ askedAtMs, leaseMs: type.leaseMs })
   }
 
+  /** A worker died here without progress, or within the items that were isolated then: alone in this process, one by one. */
   get isIsolated(): boolean {
-    return this.lease.claims >= 2
+    return this.isolated
+  }
+
+  /** The items that may have killed a worker are behind the run. */
+  endIsolation(): void {
+    this.isolated = false
   }
 
   /** Whether a new unit of work may begin. */

@@ -60,7 +60,6 @@ export const startEngine = async (options: EngineOptions): Promise<Engine> => {
   const held = new Set<HeldShard>()
   const running = new Set<Promise<void>>()
   const isolated: HeldShard[] = []
-  let isolating = false
   let draining = false
   let afterTenant = 0
   let takeoverAt = Number.NEGATIVE_INFINITY
@@ -114,20 +113,18 @@ export const startEngine = async (options: EngineOptions): Promise<Engine> => {
   /** Isolated shards wait until this process has nothing else in hand, then run one by one. */
   const runIsolated = (): void => {
     if (isolated.length === 0) return
-    if (!isolating) {
-      for (const shard of held) {
-        if (isolated.includes(shard)) continue
-        shard.giveBack = true
-        shard.wake()
-      }
+    for (const shard of isolated) shard.step() // it waits for its turn, and is not stalled
+    for (const shard of held) {
+      if (shard.isIsolated || shard.giveBack) continue
+      shard.giveBack = true
+      shard.wake()
     }
-    if (running.size > 0) return
-    const next = isolated.shift()
-    isolating = isolated.length > 0
-    if (!next) return
-    for (const waiting of isolated) waiting.step()
-    run(next)
+    const next = running.size === 0 ? isolated.shift() : undefined
+    if (next) run(next)
   }
+
+  /** Alone means that nothing else is taken in hand before its isolation has ended. */
+  const isAlone = (): boolean => [...held].some((shard) => shard.isIsolated)
 
   const adopt = (claimed: readonly ClaimedShard[], askedAtMs: number): void => {
     for (const lease of claimed) {
@@ -154,7 +151,7 @@ export const startEngine = async (options: EngineOptions): Promise<Engine> => {
     }
     // one shard of each tenant first; what is left goes to whoever has more
     for (const perTenant of [1, concurrency]) {
-      if (free() <= 0 || isolated.length > 0 || draining) return
+      if (free() <= 0 || isAlone() || draining) return
       const from = afterTenant
       const askedAtMs = performance.now()
       const limit = free()
@@ -183,7 +180,7 @@ export const startEngine = async (options: EngineOptions): Promise<Engine> => {
       wanted = false
       if (draining) return
       runIsolated()
-      if (isolated.length > 0) continue
+      if (isAlone()) continue
       await claim().catch((error: unknown) => log.warn({ err: error }, 'claiming shards failed'))
       runIsolated()
     }
@@ -203,7 +200,9 @@ export const startEngine = async (options: EngineOptions): Promise<Engine> => {
       shard.wake()
     }
     if (held.size < concurrency) return
-    const longest = [...held].filter((shard) => performance.now() - shard.heldSinceMs > TURN_MS && !shard.giveBack)
+    const longest = [...held].filter(
+      (shard) => performance.now() - shard.heldSinceMs > TURN_MS && !shard.giveBack && !shard.isIsolated,
+    )
     if (longest.length === 0 || !(await control.query((connection) => othersWait(connection, runnable)))) return
     for (const shard of longest) {
       shard.giveBack = true

@@ -57,8 +57,6 @@ export const runTransactional = async (
   let retriesLookedAt = Number.NEGATIVE_INFINITY
   let faults = 0
 
-  const isolated = (): boolean => held.isIsolated && cursor < (lease.isolateUntil ?? 0)
-
   const nextRetries = async (limit: number): Promise<Batch | null> => {
     retriesLookedAt = performance.now()
     const ords = await database.query((connection) => readDueRetries(connection, lease, limit))
@@ -72,18 +70,19 @@ export const runTransactional = async (
   }
 
   const nextBatch = async (): Promise<Batch | null> => {
-    const limit = isolated() ? 1 : size
-    if (cursor >= lease.toOrd || performance.now() - retriesLookedAt >= RETRY_LOOK_MS) {
-      const retries = await nextRetries(limit)
+    // while isolated, waiting items are suspects like those at the cursor, and come first
+    if (held.isIsolated || cursor >= lease.toOrd || performance.now() - retriesLookedAt >= RETRY_LOOK_MS) {
+      const retries = await nextRetries(held.isIsolated ? 1 : size)
       if (retries) return retries
     }
+    if (held.isIsolated && cursor >= (lease.isolateUntil ?? 0)) held.endIsolation()
     if (cursor >= lease.toOrd) return null
     if (ahead.length === 0) {
       ahead = await database.query((connection) =>
         readWindow(connection, lease, cursor, Math.min(lease.toOrd, cursor + WINDOWS_AHEAD * type.batch.maxItems)),
       )
     }
-    const items = ahead.slice(0, limit)
+    const items = ahead.slice(0, held.isIsolated ? 1 : size)
     return { items: items.map((item) => ({ ...item, attempt: 1 })), range: { from: cursor, to: cursor + items.length } }
   }
 
@@ -103,7 +102,7 @@ export const runTransactional = async (
       const batch = await nextBatch()
       if (!batch) return
       const startedAtMs = performance.now()
-      const outcomes = isolated()
+      const outcomes = held.isIsolated
         ? await runSuspect(context, held, executor, batch)
         : await runBatch(database, held, executor, batch, null)
       if (outcomes === null) return
@@ -161,8 +160,9 @@ const runSuspect = async (
     reasonCode: 'WORKER_CRASH',
     message: `the worker process died ${maxAttempts} times while it ran this item alone`,
   }
-  const fate = failureFate(held.type, failure, item)
-  return runBatch(database, held, executor, batch, {
+  const charged = { ...item, attempt: maxAttempts }
+  const fate = failureFate(held.type, failure, charged)
+  return runBatch(database, held, executor, { ...batch, items: [charged] }, {
     ord: item.ord,
     item: 'failed',
     ...failure,

@@ -25,6 +25,7 @@ export const authenticate = async (
 
 /** AUTH=off: whoever reaches the loopback interface is who they say they are. */
 const localPrincipal = (request: FastifyRequest): Principal => {
+  refuseForeignPage(request)
   const header = request.headers['x-principal']
   if (header === undefined) return { tenantId: DEFAULT_TENANT_ID, name: 'dev', scopes: SCOPES }
   const name = readUtf8(header).trim()
@@ -33,6 +34,16 @@ const localPrincipal = (request: FastifyRequest): Principal => {
     throw new AppError('invalid-request', `X-Principal ${detail}`, { errors: [{ detail, pointer: 'X-Principal' }] })
   }
   return { tenantId: DEFAULT_TENANT_ID, name, scopes: SCOPES }
+}
+
+/**
+ * Any web page that the developer has open could post to the loopback interface. Its browser then names the page's
+ * origin, which is not ours.
+ */
+const refuseForeignPage = ({ headers }: FastifyRequest): void => {
+  const { origin, host } = headers
+  if (origin !== undefined && origin.replace(/^https?:\/\//, '') !== host)
+    throw new AppError('forbidden', 'Without API keys, requests from web pages of other origins are refused')
 }
 
 /** Node hands header bytes over as latin1; names are sent as UTF-8. */

@@ -55,8 +55,14 @@ export const addHooks = (app: FastifyInstance, deps: ServerDeps, allowed: Allowe
     refuseBadSyntax(request)
     if (request.is404) refuseUnknownRoute(request, allowed, (allow) => reply.header('allow', allow))
     const { access = 'open', produces } = request.routeOptions.config
-    if (access !== 'open') request.principal = await authenticate(request, access, deps.config, deps.services)
-    if (produces !== undefined) request.answerType = negotiate(request.headers.accept, produces)
+    if (access !== 'open') {
+      request.principal = await authenticate(request, access, deps.config, deps.services)
+      reply.header('cache-control', 'private, no-cache')
+    }
+    if (produces !== undefined) {
+      request.answerType = negotiate(request.headers.accept, produces)
+      if (produces.length > 1) reply.header('vary', 'accept')
+    }
     if (request.headers['content-encoding'] !== undefined && request.headers['content-encoding'] !== 'identity')
       throw new AppError('unsupported-media-type', 'Bodies with a Content-Encoding are not read; send it plain')
   })

@@ -1,6 +1,11 @@
 import type { ServiceContext } from '../services/context.ts'
 import { cancelBySystem } from '../services/stop.ts'
-import { ensureLedgerPartitions, forgetGoneWorkers, forgetOldMinutes } from '../storage/housekeeping.ts'
+import {
+  ensureLedgerPartitions,
+  forgetGoneWorkers,
+  forgetOldMinutes,
+  forgetUnusedPreflights,
+} from '../storage/housekeeping.ts'
 import { readPassedDeadlines } from '../storage/stops.ts'
 import type { MaintenanceService } from './service.ts'
 
@@ -27,6 +32,7 @@ export const housekeeping = ({ database }: Pick<ServiceContext, 'database'>): Ma
     await database.query(ensureLedgerPartitions)
     await database.query(forgetGoneWorkers)
     await database.query(forgetOldMinutes)
+    await database.query(forgetUnusedPreflights)
     return { more: false }
   },
 })

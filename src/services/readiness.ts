@@ -1,5 +1,5 @@
 import { AppError } from '../domain/errors.ts'
-import { readNow } from '../storage/clock.ts'
+import { readNow } from '../storage/health.ts'
 import type { ServiceContext } from './context.ts'
 import type { ReadinessView } from './views.ts'
 

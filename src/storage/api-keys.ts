@@ -1,3 +1,4 @@
+import { texts } from './array-literal.ts'
 import type { Connection } from './database.ts'
 
 export interface ApiKeyRow {
@@ -17,4 +18,42 @@ export const findApiKey = async ({ sql }: Connection, keyHash: string): Promise<
   if (row === undefined) return null
   if (!row.isNoted) await sql`update api_keys set last_used_at = now() where key_hash = ${keyHash}`
   return { tenantId: row.tenantId, name: row.name, keyHash: row.keyHash, scopes: row.scopes }
+}
+
+export interface ApiKeyListRow {
+  id: string
+  tenantId: number
+  name: string
+  scopes: string[]
+  createdAt: string
+  expiresAt: string | null
+  revokedAt: string | null
+  lastUsedAt: string | null
+}
+
+/** Stores the hash (hex SHA-256) of a new key; the key itself is nowhere. Answers with its id. */
+export const insertApiKey = async (
+  { sql }: Connection,
+  key: { tenantId: number; name: string; keyHash: string; scopes: readonly string[]; expiresInDays: number | null },
+): Promise<string> => {
+  const [row] = await sql<{ id: string }>`
+    insert into api_keys (tenant_id, name, key_hash, scopes, expires_at)
+    values (${key.tenantId}, ${key.name}, ${key.keyHash}, ${texts(key.scopes)}::text[],
+      now() + ${key.expiresInDays}::int * interval '1 day')
+    returning id`
+  if (!row) throw new Error('the key was not stored')
+  return row.id
+}
+
+export const listApiKeys = ({ sql }: Connection): Promise<ApiKeyListRow[]> =>
+  sql<ApiKeyListRow>`
+    select id, tenant_id as "tenantId", name, to_jsonb(scopes) as scopes, created_at as "createdAt",
+      expires_at as "expiresAt", revoked_at as "revokedAt", last_used_at as "lastUsedAt"
+    from api_keys order by tenant_id, created_at`
+
+/** False: there is no such key, or it was revoked before. */
+export const revokeApiKey = async ({ sql }: Connection, id: string): Promise<boolean> => {
+  const rows = await sql`
+    update api_keys set revoked_at = now() where id = ${id}::uuid and revoked_at is null returning 1`
+  return rows.length > 0
 }

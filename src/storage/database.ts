@@ -105,6 +105,8 @@ const openSlot = (options: DatabaseOptions): Slot => {
     connection: {
       application_name: options.name,
       TimeZone: 'UTC',
+      // its compile time exceeds what it saves on statements of milliseconds
+      jit: 'off',
       statement_timeout: options.statementMs ?? STATEMENT_MS,
       lock_timeout: options.lockMs ?? LOCK_MS,
       idle_in_transaction_session_timeout: IDLE_IN_TRANSACTION_MS,

@@ -4,6 +4,8 @@ const MONTHS_AHEAD = 4
 /** Covers the week that `usual` figures are learned from. */
 const MINUTES_KEPT_DAYS = 9
 const WORKERS_KEPT_HOURS = 24
+/** A preflight that led to a replay is kept with it. */
+const PREFLIGHTS_KEPT_DAYS = 30
 const ROWS_PER_RUN = 10_000
 
 export const ensureLedgerPartitions = async ({ sql }: Connection): Promise<void> => {
@@ -21,4 +23,11 @@ export const forgetOldMinutes = async ({ sql }: Connection): Promise<void> => {
     delete from type_minutes where (type, minute, worker_id) in (
       select type, minute, worker_id from type_minutes
       where minute < now() - ${MINUTES_KEPT_DAYS} * interval '1 day' limit ${ROWS_PER_RUN})`
+}
+
+export const forgetUnusedPreflights = async ({ sql }: Connection): Promise<void> => {
+  await sql`
+    delete from replay_preflights where (tenant_id, id) in (
+      select tenant_id, id from replay_preflights
+      where used_by is null and expires_at < now() - ${PREFLIGHTS_KEPT_DAYS} * interval '1 day' limit ${ROWS_PER_RUN})`
 }

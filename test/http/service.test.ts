@@ -70,6 +70,25 @@ describe('AUTH=off', () => {
   })
 })
 
+describe('AUTH=off and web pages', () => {
+  it.each([
+    ['http://127.0.0.1:3000', 202],
+    [undefined, 202],
+    ['https://evil.test', 403],
+    ['null', 403],
+    ['http://127.0.0.1:3001', 403],
+  ])('a post from the origin %s → %i', async (origin, status) => {
+    const { app, fake } = await openEdge()
+    const answer = await app.inject({
+      method: 'POST',
+      url: `/operations/${formatId('op', fake.add().id)}/cancel`,
+      headers: { host: '127.0.0.1:3000', ...(origin === undefined ? {} : { origin }) },
+    })
+    expect(answer.statusCode).toBe(status)
+    await app.close()
+  })
+})
+
 describe('pages', () => {
   it('serves metrics under one prefix, with routes instead of paths', async () => {
     const { app, fake } = await openEdge()

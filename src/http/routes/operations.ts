@@ -35,7 +35,7 @@ export const operationNotFound = (id: string): AppError =>
 
 /** The resource with the headers that polling needs. */
 const answer = (reply: FastifyReply, operation: OperationView): OperationResource => {
-  reply.header('etag', etagOf(operation.version)).header('cache-control', 'private, no-cache')
+  reply.header('etag', etagOf(operation.version))
   if (!isFinal(operation.status)) reply.header('retry-after', String(retryAfterSeconds(operation)))
   return toOperation(operation)
 }
@@ -152,7 +152,6 @@ const addList = (app: App, { services }: RouteDeps): void => {
       const filters = toOperationFilters(request.query)
       const list = { name: 'operations', filters, position: OperationPosition }
       const page = pageRequestOf(request.query, list)
-      reply.header('cache-control', 'private, no-cache')
       // A replay of something that cannot exist has no rows; asking storage without the filter would list everything.
       if (request.query.replay_of !== undefined && filters.replayOf === null) return { items: [] }
       const found = await services.listOperations(request.principal, filters, page)

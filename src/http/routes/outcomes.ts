@@ -22,7 +22,9 @@ import {
 import { OperationParams, operationIdOf, operationNotFound } from './operations.ts'
 
 const TAGS = ['Outcomes']
-const ordinal = z.int().min(0)
+/** What PostgreSQL's integer holds: a forged position must not fail inside a statement. */
+const ordinal = z.int32().min(0)
+const sequence = z.int().min(0)
 const EXPORTS_NOTE =
   'With `Accept: application/x-ndjson` or `text/csv` it streams all rows, during the run and after; `limit` and `cursor` then do not count.'
 
@@ -38,8 +40,8 @@ const exported = <Page extends z.ZodType>(page: Page, description: string) => ({
   },
 })
 
-const sendStream = (reply: FastifyReply, mediaType: string, cacheControl: string, stream: Readable): FastifyReply =>
-  reply.header('content-type', `${mediaType}; charset=utf-8`).header('cache-control', cacheControl).send(stream)
+const sendStream = (reply: FastifyReply, mediaType: string, stream: Readable): FastifyReply =>
+  reply.header('content-type', `${mediaType}; charset=utf-8`).send(stream)
 
 export const addOutcomeRoutes = (app: App, deps: RouteDeps): void => {
   addItems(app, deps)
@@ -83,7 +85,7 @@ const addItems = (app: App, { services }: RouteDeps): void => {
         if (pages === null) throw operationNotFound(request.params.id)
         const columns = Object.keys(ItemResource.shape)
         const stream = request.answerType === CSV ? toCsvStream(pages, columns, toItem) : toNdjsonStream(pages, toItem)
-        return sendStream(reply, request.answerType, 'private, no-cache', stream)
+        return sendStream(reply, request.answerType, stream)
       }
       const list = { name: 'items', filters: [id, filters], position: z.object({ ord: ordinal }) }
       const page = await services.listItems(principal, id, filters, pageRequestOf(query, list))
@@ -120,9 +122,9 @@ const addLedger = (app: App, { services }: RouteDeps): void => {
         const columns = Object.keys(LedgerEntryResource.shape)
         const stream =
           request.answerType === CSV ? toCsvStream(pages, columns, toLedgerEntry) : toNdjsonStream(pages, toLedgerEntry)
-        return sendStream(reply, request.answerType, 'private, no-cache', stream)
+        return sendStream(reply, request.answerType, stream)
       }
-      const list = { name: 'ledger', filters: id, position: z.object({ ord: ordinal, seq: ordinal }) }
+      const list = { name: 'ledger', filters: id, position: z.object({ ord: ordinal, seq: sequence }) }
       const page = await services.listLedger(principal, id, pageRequestOf(query, list))
       if (page === null) throw operationNotFound(request.params.id)
       return answerPage(request, reply, page, list, toLedgerEntry)
@@ -189,10 +191,10 @@ const addEvents = (app: App, { services, waiters }: RouteDeps): void => {
         const afterVersion = /^\d{1,15}$/.test(lastId) ? Number(lastId) : null
         const stream = openEventStream({ principal, operationId, afterVersion, services, waiters })
         // Proxies must neither collect nor recompress a stream, else the first event arrives with the last.
-        reply.header('x-accel-buffering', 'no')
-        return sendStream(reply, EVENT_STREAM, 'no-store, no-transform', stream)
+        reply.header('x-accel-buffering', 'no').header('cache-control', 'no-store, no-transform')
+        return sendStream(reply, EVENT_STREAM, stream)
       }
-      const list = { name: 'events', filters: operationId, position: z.object({ version: ordinal }) }
+      const list = { name: 'events', filters: operationId, position: z.object({ version: sequence }) }
       const page = await services.listEvents(principal, operationId, pageRequestOf(query, list))
       if (page === null) throw operationNotFound(request.params.id)
       return answerPage(request, reply, page, list, toEvent)

@@ -63,7 +63,6 @@ const addList = (app: App, { services }: RouteDeps): void => {
       }
       const list = { name: 'reconciliation', filters, position: CasePosition }
       const page = pageRequestOf(query, list)
-      reply.header('cache-control', 'private, no-cache')
       // No operation has such an id, so it has no cases; without the filter all would be listed.
       if (query.operation_id !== undefined && filters.operationId === null) return { items: [] }
       return answerPage(request, reply, await services.listCases(request.principal, filters, page), list, toCase)
@@ -84,10 +83,9 @@ const addGet = (app: App, { services }: RouteDeps): void => {
         response: { 200: CaseResource, ...refusals({ 404: 'No such case.' }) },
       },
     },
-    async (request, reply) => {
+    async (request) => {
       const found = await services.getCase(request.principal, caseIdOf(request.params))
       if (found === null) throw caseNotFound(request.params.case_id)
-      reply.header('cache-control', 'private, no-cache')
       return toCase(found)
     },
   )

@@ -40,7 +40,7 @@ export const addReplayRoutes = (app: App, { services }: RouteDeps): void => {
         },
       },
     },
-    async (request, reply) => {
+    async (request) => {
       const id = operationIdOf(request.params)
       const scope = request.body.scope ?? null
       const preflight = await services.preflightReplay(request.principal, id, {
@@ -50,7 +50,6 @@ export const addReplayRoutes = (app: App, { services }: RouteDeps): void => {
           itemKeys: scope.item_keys ?? null,
         },
       })
-      reply.header('cache-control', 'no-store')
       return toPreflight(preflight)
     },
   )

@@ -1,5 +1,5 @@
 import { ints } from '../array-literal.ts'
-import type { Connection, Database } from '../database.ts'
+import type { Database } from '../database.ts'
 import type { Lease } from './lease.ts'
 
 export interface ClaimedRetry {
@@ -15,55 +15,63 @@ export interface ClaimedRetry {
  * resend only) uncertain and ours. `send` grows, so that evidence for the earlier send can be told apart. Keys that are
  * applied, in flight or in doubt stay in `item_retries`: `explainKnownKeys` says what becomes of them.
  *
+ * Lock, then work: a retry may be replaced or given up by evidence while this waits for the shard, and what was read before
+ * the wait would then be claimed (an intent that no counter knows, and nobody sends).
+ *
  * Answers with what was won, or null when the fence did not hold.
  */
 export const claimRetries = async (
-  { sql }: Connection,
+  database: Database,
   lease: Lease,
   ords: readonly number[],
   sendByMs: number,
 ): Promise<ClaimedRetry[] | null> => {
-  const [row] = await sql<{ won: ClaimedRetry[] }>`
-    with fence as materialized (
-      select tenant_id, operation_id, shard from operation_shards
+  const [row] = await database.lockThenWork((sql) => ({
+    lock: sql`
+      select 1 from operation_shards
       where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and shard = ${lease.shard}
-        and state = 'leased' and lease_epoch = ${lease.epoch} and stop_requested is null
-      for no key update),
-    due as (
-      select distinct on (r.effect_key) r.ord, r.effect_key, r.attempt, r.reason, r.prior_state, r.prior_class,
-        i.item_key, i.input_hash
+      for no key update`,
+    work: sql<{ won: ClaimedRetry[] }>`
+      with fence as materialized (
+        select tenant_id, operation_id, shard from operation_shards
+        where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and shard = ${lease.shard}
+          and state = 'leased' and lease_epoch = ${lease.epoch} and stop_requested is null),
+      due as (
+        select distinct on (r.effect_key) r.ord, r.effect_key, r.attempt, r.reason, r.prior_state, r.prior_class,
+          i.item_key, i.input_hash
+        from fence f
+          join item_retries r on r.tenant_id = f.tenant_id and r.operation_id = f.operation_id and r.shard = f.shard
+          join operation_items i on i.tenant_id = r.tenant_id and i.operation_id = r.operation_id and i.ord = r.ord
+        where r.ord = any(${ints(ords)}::int[])
+        order by r.effect_key, r.ord),
+      won as (
+        insert into effects as e (tenant_id, effect_key, state, send, operation_id, shard, ord, attempt, lease_epoch,
+          item_key, input_hash, item_state, item_class, was, send_by)
+        select f.tenant_id, d.effect_key, 'intent', 1, f.operation_id, f.shard, d.ord, d.attempt, ${lease.epoch}, d.item_key,
+          d.input_hash, d.prior_state, d.prior_class, case d.reason when 'idempotent_resend' then 'uncertain' end,
+          now() + ${sendByMs} * interval '1 ms'
+        from fence f, due d order by d.effect_key
+        on conflict (tenant_id, effect_key) do update set
+          was = e.state, state = 'intent', send = e.send + 1, operation_id = excluded.operation_id, shard = excluded.shard,
+          ord = excluded.ord, attempt = excluded.attempt, lease_epoch = excluded.lease_epoch, item_key = excluded.item_key,
+          input_hash = excluded.input_hash, item_state = excluded.item_state, item_class = excluded.item_class,
+          effect_ref = null, claimed_at = clock_timestamp(), send_by = excluded.send_by, updated_at = clock_timestamp()
+        where e.state in ('absent', 'compensated')
+          or (e.state = 'uncertain' and excluded.was = 'uncertain' and e.operation_id = excluded.operation_id
+            and e.ord = excluded.ord)
+        returning e.ord, e.send, e.attempt),
+      gone as (
+        delete from item_retries r using fence f, won w
+        where r.tenant_id = f.tenant_id and r.operation_id = f.operation_id and r.ord = w.ord
+        returning r.ord, r.reason = 'idempotent_resend' as resend)
+      update operation_shards s set
+        version = s.version + 1, in_flight = s.in_flight + (select count(*) from gone),
+        waiting = s.waiting - (select count(*) from gone)
       from fence f
-        join item_retries r on r.tenant_id = f.tenant_id and r.operation_id = f.operation_id and r.shard = f.shard
-        join operation_items i on i.tenant_id = r.tenant_id and i.operation_id = r.operation_id and i.ord = r.ord
-      where r.ord = any(${ints(ords)}::int[])
-      order by r.effect_key, r.ord),
-    won as (
-      insert into effects as e (tenant_id, effect_key, state, send, operation_id, shard, ord, attempt, lease_epoch,
-        item_key, input_hash, item_state, item_class, was, send_by)
-      select f.tenant_id, d.effect_key, 'intent', 1, f.operation_id, f.shard, d.ord, d.attempt, ${lease.epoch}, d.item_key,
-        d.input_hash, d.prior_state, d.prior_class, case d.reason when 'idempotent_resend' then 'uncertain' end,
-        now() + ${sendByMs} * interval '1 ms'
-      from fence f, due d order by d.effect_key
-      on conflict (tenant_id, effect_key) do update set
-        was = e.state, state = 'intent', send = e.send + 1, operation_id = excluded.operation_id, shard = excluded.shard,
-        ord = excluded.ord, attempt = excluded.attempt, lease_epoch = excluded.lease_epoch, item_key = excluded.item_key,
-        input_hash = excluded.input_hash, item_state = excluded.item_state, item_class = excluded.item_class,
-        effect_ref = null, claimed_at = clock_timestamp(), send_by = excluded.send_by, updated_at = clock_timestamp()
-      where e.state in ('absent', 'compensated')
-        or (e.state = 'uncertain' and excluded.was = 'uncertain' and e.operation_id = excluded.operation_id
-          and e.ord = excluded.ord)
-      returning e.ord, e.send, e.attempt),
-    gone as (
-      delete from item_retries r using fence f, won w
-      where r.tenant_id = f.tenant_id and r.operation_id = f.operation_id and r.ord = w.ord
-      returning r.ord, r.reason = 'idempotent_resend' as resend)
-    update operation_shards s set
-      version = s.version + 1, in_flight = s.in_flight + (select count(*) from gone),
-      waiting = s.waiting - (select count(*) from gone)
-    from fence f
-    where s.tenant_id = f.tenant_id and s.operation_id = f.operation_id and s.shard = f.shard
-    returning (select coalesce(jsonb_agg(jsonb_build_object('ord', w.ord, 'send', w.send, 'attempt', w.attempt,
-      'resend', g.resend)), '[]') from won w join gone g using (ord)) as won`
+      where s.tenant_id = f.tenant_id and s.operation_id = f.operation_id and s.shard = f.shard
+      returning (select coalesce(jsonb_agg(jsonb_build_object('ord', w.ord, 'send', w.send, 'attempt', w.attempt,
+        'resend', g.resend)), '[]') from won w join gone g using (ord)) as won`,
+  }))
   return row?.won ?? null
 }
 

@@ -26,10 +26,11 @@ interface ClaimedRow {
   claims: number
   isolate_until: number | null
   stop_requested: 'pause' | 'cancel' | null
+  switched_off: boolean
 }
 
 const parse =
-  (workerId: string, takenOver: boolean) =>
+  (workerId: string) =>
   (row: ClaimedRow): ClaimedShard => ({
     tenantId: row.tenant_id,
     operationId: row.operation_id,
@@ -43,7 +44,7 @@ const parse =
     claims: row.claims,
     isolateUntil: row.isolate_until,
     stopRequested: row.stop_requested,
-    takenOver,
+    switchedOff: row.switched_off,
   })
 
 const columns = (
@@ -91,13 +92,13 @@ export const claimReadyShards = async (
     from pick p join runnable r on r.type = p.type and r.version = p.type_version
     where s.tenant_id = p.tenant_id and s.operation_id = p.operation_id and s.shard = p.shard
     returning s.tenant_id, s.operation_id, s.shard, s.type, s.lease_epoch, s.from_ord, s.to_ord, s.cursor, s.claims,
-      s.isolate_until, s.stop_requested`
-  return rows.map(parse(claim.workerId, false))
+      s.isolate_until, s.stop_requested, false as switched_off`
+  return rows.map(parse(claim.workerId))
 }
 
 /**
  * Takes over shards whose lease ran out, stopped ones too: their intents have to be explained before anybody can say that
- * the operation has stopped. After a crash without progress the next items run isolated: the worker may have died of one.
+ * the operation has stopped. So are those of a type that is switched off, which run nothing else. After a crash without progress the next items run isolated: the worker may have died of one.
  */
 export const claimExpiredShards = async (
   { sql }: Connection,
@@ -123,8 +124,9 @@ export const claimExpiredShards = async (
     from pick p join runnable r on r.type = p.type and r.version = p.type_version
     where s.tenant_id = p.tenant_id and s.operation_id = p.operation_id and s.shard = p.shard
     returning s.tenant_id, s.operation_id, s.shard, s.type, s.lease_epoch, s.from_ord, s.to_ord, s.cursor, s.claims,
-      s.isolate_until, s.stop_requested`
-  return rows.map(parse(claim.workerId, true))
+      s.isolate_until, s.stop_requested,
+      exists (select from operation_types p where p.name = s.type and p.paused_at is not null) as switched_off`
+  return rows.map(parse(claim.workerId))
 }
 
 /** Whether shards of these types are due: then a shard that has run for its turn gives itself back. */

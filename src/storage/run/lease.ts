@@ -55,6 +55,6 @@ export interface ClaimedShard extends Lease {
   /** Up to this ord the shard runs alone in its process, one item at a time. */
   isolateUntil: number | null
   stopRequested: 'pause' | 'cancel' | null
-  /** True when an earlier holder lost it: it may have left intents behind. */
-  takenOver: boolean
+  /** The type is switched off: what an earlier holder left behind is explained, and nothing else is run. */
+  switchedOff: boolean
 }

@@ -1,0 +1,88 @@
+import type { Command } from 'commander'
+import { loadConfigFromProcess } from './config.ts'
+import { ConfigurationError } from './domain/errors.ts'
+import { startEmbeddedPostgres } from './embedded/postgres.ts'
+import { createLog } from './log.ts'
+import { createApiKey } from './services/api-keys.ts'
+import { SCOPES, type Scope } from './services/principal.ts'
+import { listApiKeys, revokeApiKey } from './storage/api-keys.ts'
+import { type Database, openDatabase } from './storage/database.ts'
+import { migrate } from './storage/migrate.ts'
+
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
+
+/** On the server of DATABASE_URL or, without it, on the embedded one: which may run already, and is shared then. */
+const withDatabase = async (work: (database: Database) => Promise<void>): Promise<void> => {
+  const config = loadConfigFromProcess('cli')
+  const embedded =
+    config.databaseUrl === null
+      ? await startEmbeddedPostgres({ dataDir: config.dataDir, log: createLog({ level: 'warn', name: 'keys' }) })
+      : null
+  const url = config.databaseUrl ?? embedded?.url ?? ''
+  await migrate({ url })
+  const database = openDatabase({ url, size: 1, name: 'opledger keys', prepare: config.databasePrepare })
+  try {
+    await work(database)
+  } finally {
+    await database.close()
+    await embedded?.stop()
+  }
+}
+
+const scopesOf = (text: string): Scope[] =>
+  text.split(',').map((name) => {
+    const scope = SCOPES.find((known) => known === name.trim())
+    if (scope) return scope
+    throw new ConfigurationError(`--scopes: "${name}" is not one of ${SCOPES.join(', ')}`)
+  })
+
+const daysOf = (text: string | undefined): number | null => {
+  if (text === undefined) return null
+  if (/^[1-9]\d{0,4}$/.test(text)) return Number(text)
+  throw new ConfigurationError(`--expires-in-days: "${text}" is not a number of days`)
+}
+
+/** `opledger keys create|list|revoke`. */
+export const addKeyCommands = (program: Command): void => {
+  const keys = program.command('keys').description('API keys, for AUTH=keys')
+  keys
+    .command('create')
+    .description('make a key and print it; it is shown this once only')
+    .requiredOption('--name <name>', 'who uses it: shown as requested_by and in the audit')
+    .option('--scopes <list>', `some of ${SCOPES.join(',')}`, SCOPES.join(','))
+    .option('--expires-in-days <days>', 'valid for so long; without it, until it is revoked')
+    .action((options: { name: string; scopes: string; expiresInDays?: string }) =>
+      withDatabase(async (database) => {
+        const { id, key } = await createApiKey(database, {
+          name: options.name,
+          scopes: scopesOf(options.scopes),
+          expiresInDays: daysOf(options.expiresInDays),
+        })
+        process.stderr.write(`Key ${id} of ${options.name}. It is shown this once:\n`)
+        process.stdout.write(`${key}\n`)
+      }),
+    )
+  keys
+    .command('list')
+    .description('all keys, without their secrets')
+    .action(() =>
+      withDatabase(async (database) => {
+        for (const key of await database.query(listApiKeys)) {
+          const state = key.revokedAt ? `revoked ${key.revokedAt}` : key.expiresAt ? `until ${key.expiresAt}` : 'valid'
+          const used = key.lastUsedAt ? `last used ${key.lastUsedAt}` : 'never used'
+          process.stdout.write(`${key.id}  ${key.name}  ${key.scopes.join(',')}  ${state}  ${used}\n`)
+        }
+      }),
+    )
+  keys
+    .command('revoke')
+    .description('end a key now')
+    .argument('<id>', 'as `keys list` shows it')
+    .action((id: string) =>
+      withDatabase(async (database) => {
+        const revoked = UUID.test(id) && (await database.query((connection) => revokeApiKey(connection, id)))
+        if (!revoked) throw new ConfigurationError(`there is no valid key ${id}: see \`opledger keys list\``)
+        process.stdout.write('revoked\n')
+      }),
+    )
+}
