@@ -7,12 +7,33 @@ import { loadOperationTypes } from './operation-types/registry.ts'
 import { assembleServices } from './services/assemble.ts'
 import { onShutdown, runEntry } from './shutdown.ts'
 import { openDatabase } from './storage/database.ts'
+import { refuseNewerSchema } from './storage/migrate.ts'
 import { openWakeUps } from './storage/wake-ups.ts'
 
 /** After `readyz` says 503, requests are served for so long, so that a load balancer can look away first. */
 const DRAIN_NOTICE_MS = 500
 const PORT_PATIENCE_MS = 5_000
 const PORT_RETRY_MS = 200
+
+/** A predecessor that is just leaving may still hold the port; somebody else keeps it. */
+const listen = async (server: Awaited<ReturnType<typeof buildServer>>, host: string, port: number): Promise<void> => {
+  const until = performance.now() + PORT_PATIENCE_MS
+  for (;;) {
+    try {
+      await server.listen({ host, port })
+      return
+    } catch (error) {
+      const code = error instanceof Error && 'code' in error ? error.code : null
+      if (code !== 'EADDRINUSE') throw error
+      if (performance.now() > until) {
+        throw new ConfigurationError(`PORT: ${port} on ${host} is in use by another program: set PORT to a free one`, {
+          cause: error,
+        })
+      }
+      await new Promise((resolve) => setTimeout(resolve, PORT_RETRY_MS))
+    }
+  }
+}
 
 /** The api process: config → parts → listen → drain. */
 await runEntry(async () => {
@@ -25,6 +46,7 @@ await runEntry(async () => {
     name: 'opledger api',
     prepare: config.databasePrepare,
   })
+  await refuseNewerSchema(database)
   const wakeUps = openWakeUps({
     url: config.databaseUrl,
     name: 'opledger api',
@@ -50,23 +72,3 @@ await runEntry(async () => {
   )
   await listen(server, config.host, config.port)
 })
-
-/** A predecessor that is just leaving may still hold the port; somebody else keeps it. */
-const listen = async (server: Awaited<ReturnType<typeof buildServer>>, host: string, port: number): Promise<void> => {
-  const until = performance.now() + PORT_PATIENCE_MS
-  for (;;) {
-    try {
-      await server.listen({ host, port })
-      return
-    } catch (error) {
-      const code = error instanceof Error && 'code' in error ? error.code : null
-      if (code !== 'EADDRINUSE') throw error
-      if (performance.now() > until) {
-        throw new ConfigurationError(`PORT: ${port} on ${host} is in use by another program: set PORT to a free one`, {
-          cause: error,
-        })
-      }
-      await new Promise((resolve) => setTimeout(resolve, PORT_RETRY_MS))
-    }
-  }
-}

@@ -6,6 +6,7 @@ import { startEmbeddedPostgres } from './embedded/postgres.ts'
 import { canListen } from './embedded/postmaster.ts'
 import { describeStart } from './embedded/welcome.ts'
 import { createLog, type Log } from './log.ts'
+import { loadOperationTypes } from './operation-types/registry.ts'
 import { onShutdown, runEntry, type Shutdown } from './shutdown.ts'
 import { migrate } from './storage/migrate.ts'
 
@@ -79,6 +80,8 @@ const main = async (): Promise<void> => {
 
   const bootAll = async (): Promise<void> => {
     await refuseBusyPort(config)
+    // a bad type file is told before a database is made for it
+    await (await loadOperationTypes({ paths: config.types, env: config.env, secrets: config.secret })).close()
     let { databaseUrl } = config
     if (databaseUrl === null) {
       const server = await startEmbeddedPostgres({ dataDir: config.dataDir, log })

@@ -11,6 +11,7 @@ import { loadOperationTypes } from './operation-types/registry.ts'
 import { codeVersion } from './operation-types/version.ts'
 import { onShutdown, runEntry } from './shutdown.ts'
 import { openDatabase } from './storage/database.ts'
+import { refuseNewerSchema } from './storage/migrate.ts'
 import { openWakeUps } from './storage/wake-ups.ts'
 
 /** Heartbeats and stops: two statements at once, never behind work. */
@@ -26,6 +27,7 @@ await runEntry(async () => {
     openDatabase({ url: config.databaseUrl, size, name, prepare: config.databasePrepare })
   const database = connect('opledger worker', Math.max(config.databasePool, config.workerConcurrency * 2 + 2))
   const control = connect('opledger worker control', CONTROL_CONNECTIONS)
+  await refuseNewerSchema(control)
   const wakeUps = openWakeUps({
     url: config.databaseUrl,
     name: 'opledger worker',

@@ -15,6 +15,8 @@ export interface Accounted {
 
 const STATES = ['applied', 'skipped', 'failed', 'uncertain', 'unprocessed'] as const
 
+const NEVER_SEEN: ProviderEntry = { requests: 0, pending: 0, applied: 0, grantedBefore: false }
+
 const countBy = <Row>(rows: readonly Row[], name: (row: Row) => string): Map<string, number> => {
   const counts = new Map<string, number>()
   for (const row of rows) counts.set(name(row), (counts.get(name(row)) ?? 0) + 1)
@@ -68,7 +70,7 @@ export const checkGrants = (
   }
   const discrepancies: string[] = []
   for (const [key, { applied, skipped, by }] of claims) {
-    const entry = provider.get(key) ?? { requests: 0, applied: 0, grantedBefore: false }
+    const entry = provider.get(key) ?? NEVER_SEEN
     const says = `${key}: the ledger says (${by.join(', ')}), the provider applied it ${entry.applied} times`
     if (entry.applied > 1 || entry.applied !== applied) discrepancies.push(says)
     else if (skipped > 0 && entry.applied === 0 && !entry.grantedBefore)

@@ -134,7 +134,10 @@ const resolveByHand = async (client: Client, provider: Provider, operation: Oper
   let resolved = 0
   for (const open of await client.cases(operation.id, 'open')) {
     if (open.lookups.last_answer !== 'LOOKUP_UNCLASSIFIED') continue // the next lookup may close it
-    const isApplied = (provider.entries().get(open.effect_key)?.applied ?? 0) > 0
+    const entry = provider.entries().get(open.effect_key)
+    // A log that is read too early is no evidence: the person waits until the provider is done with the key.
+    if (entry !== undefined && entry.pending > 0) continue
+    const isApplied = (entry?.applied ?? 0) > 0
     const evidence = isApplied
       ? ({ resolution: 'applied' } as const)
       : ({ resolution: 'not_applied', retry: true } as const)

@@ -34,6 +34,8 @@ const LATENCY_MS = { min: 20, max: 120 }
 
 export interface ProviderEntry {
   requests: number
+  /** Requests that it has not acted on yet: what became of the key is not decided. */
+  pending: number
   applied: number
   /** The grant existed before the demo began. */
   grantedBefore: boolean
@@ -80,7 +82,7 @@ export const startProvider = async (options: { seed: number; logFile: string }):
   const entryOf = (key: string): ProviderEntry => {
     const known = entries.get(key)
     if (known) return known
-    const entry = { requests: 0, applied: 0, grantedBefore: keyMood(key) === 'granted_before' }
+    const entry = { requests: 0, pending: 0, applied: 0, grantedBefore: keyMood(key) === 'granted_before' }
     entries.set(key, entry)
     return entry
   }
@@ -138,10 +140,14 @@ export const startProvider = async (options: { seed: number; logFile: string }):
     write('request', key)
     const entry = entryOf(key)
     entry.requests += 1
+    entry.pending += 1
     const mood = keyMood(key) ?? choose(REQUEST_MOODS, chance(seed, 'request', key, entry.requests)) ?? 'grants'
     moods.set(mood, (moods.get(mood) ?? 0) + 1)
     const latencyMs = LATENCY_MS.min + chance(seed, 'latency', key, entry.requests) * (LATENCY_MS.max - LATENCY_MS.min)
-    setTimeout(() => act(key, mood, request, response), latencyMs)
+    setTimeout(() => {
+      act(key, mood, request, response)
+      entry.pending -= 1
+    }, latencyMs)
   }
 
   /** What became of this key. A grant that existed before has another key, and is not found by this one. */

@@ -22,7 +22,7 @@ import type { Report } from '../storage/run/converge.ts'
 import { type RunnableItem, readDueRetries, readItems, readOwnIntents, readWindow } from '../storage/run/window.ts'
 import type { RunContext } from './context.ts'
 import type { HeldShard } from './held-shard.ts'
-import { sentReport, unsentReport } from './reports.ts'
+import { firstLookupMs, sentReport, unsentReport } from './reports.ts'
 
 type ExternalExecutor = Extract<Executor, { kind: 'external' }>
 
@@ -52,8 +52,9 @@ export const runExternal = async (
 ): Promise<void> => {
   const { database, meter, log } = context
   const { lease, type } = held
+  const concurrency = (): number => (held.isIsolated ? 1 : type.concurrency)
   // a window uses half a second of the rate at most, so that calls are spread and a stop never waits long for its turn
-  const windowMax = Math.max(1, Math.min(concurrency, Math.ceil((type.ratePerSecond ?? Number.POSITIVE_INFINITY) / 2)))
+  const rateMax = Math.max(1, Math.ceil((type.ratePerSecond ?? Number.POSITIVE_INFINITY) / 2))
   const queue: ClaimedItem[] = []
   const answered: Report[] = []
   let ahead: RunnableItem[] = []
@@ -66,7 +67,6 @@ export const runExternal = async (
   let claimUnclear = false
   let retriesLookedAt = Number.NEGATIVE_INFINITY
 
-  const concurrency = (): number => (held.isIsolated ? 1 : type.concurrency)
   const outstanding = (): number => queue.length + inTheAir + answered.length + writing
 
   const claimWindow = async (room: number): Promise<void> => {
@@ -154,7 +154,7 @@ export const runExternal = async (
   }
 
   const claim = (): void => {
-    const room = Math.min(windowMax, 2 * concurrency - outstanding())
+    const room = Math.min(rateMax, concurrency(), 2 * concurrency() - outstanding())
     claiming = true
     claimWindow(room)
       .catch((error: unknown) => {
@@ -212,7 +212,7 @@ export const runExternal = async (
 
   const write = (reports: Report[]): void => {
     writing = reports.length
-    writePatiently(context, held, executor, reports).finally(() => {
+    writePatiently(context, held, reports).finally(() => {
       writing = 0
       held.step()
       held.wake()
@@ -229,23 +229,18 @@ export const runExternal = async (
     if (!claiming && outstanding() === 0 && (exhausted || !held.mayGoOn)) break
     await held.nextWake(WAKE_MS)
   }
-  if (claimUnclear) await returnUnclear(context, held, executor)
+  if (claimUnclear) await returnUnclear(context, held)
 }
 
 /** After a claim without an answer: its intents, if there are any, were never sent, and this worker knows it. */
-const returnUnclear = async (context: RunContext, held: HeldShard, executor: ExternalExecutor): Promise<void> => {
+const returnUnclear = async (context: RunContext, held: HeldShard): Promise<void> => {
   const intents = await patiently(held, context, () =>
     context.database.query((connection) => readOwnIntents(connection, held.lease)),
   )
-  if (intents && intents.length > 0) await writePatiently(context, held, executor, intents.map(unsentReport))
+  if (intents && intents.length > 0) await writePatiently(context, held, intents.map(unsentReport))
 }
 
-const writePatiently = async (
-  context: RunContext,
-  held: HeldShard,
-  executor: ExternalExecutor,
-  reports: Report[],
-): Promise<void> => {
+const writePatiently = async (context: RunContext, held: HeldShard, reports: Report[]): Promise<void> => {
   const { lease, type } = held
   const converged = await patiently(held, context, () =>
     convergeEvidence(context, lease, {
@@ -254,7 +249,7 @@ const writePatiently = async (
       workerId: lease.workerId,
       actor: null,
       codeVersion: type.codeVersion,
-      lookupAfterMs: executor.lookup?.afterMs ?? null,
+      lookupAfterMs: firstLookupMs(type),
       reports,
     }),
   )

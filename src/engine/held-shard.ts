@@ -29,17 +29,16 @@ export class HeldShard {
     this.heldSinceMs = askedAtMs
     this.lastStepMs = askedAtMs
     this.stop = lease.stopRequested
-    this.isolated = lease.claims >= 2 || (lease.takenOver && lease.cursor < (lease.isolateUntil ?? 0))
+    this.isolated = lease.claims >= 2
     this.giveBack = lease.switchedOff
     this.leaseEndsMs = leaseEndsMs({ askedAtMs, leaseMs: type.leaseMs })
   }
 
-  /** A worker died here without progress, or within the items that were isolated then: alone in this process, one by one. */
+  /** Workers died here: it runs alone in this process, one item at a time, until the suspects are behind it. */
   get isIsolated(): boolean {
     return this.isolated
   }
 
-  /** The items that may have killed a worker are behind the run. */
   endIsolation(): void {
     this.isolated = false
   }

@@ -11,6 +11,15 @@ export interface Intent {
   send: number
 }
 
+/**
+ * When the reconciler first looks at what became uncertain: to ask the provider, or to repeat the send where the provider
+ * deduplicates it. Null: only a person can say.
+ */
+export const firstLookupMs = ({ executor, providerIdempotentMs }: OperationType): number | null => {
+  if (executor.kind !== 'external') return null
+  return executor.lookup?.afterMs ?? (providerIdempotentMs > 0 ? 0 : null)
+}
+
 /** What becomes of an item that failed: another attempt, a dead letter, or a result that stands. */
 export const failureFate = (
   type: OperationType,

@@ -11,6 +11,7 @@ import { markStarted } from '../storage/settle.ts'
 import type { RunContext } from './context.ts'
 import { runExternal } from './external.ts'
 import type { HeldShard } from './held-shard.ts'
+import { firstLookupMs } from './reports.ts'
 import { runTransactional } from './transactional.ts'
 
 const ORPHANS_PER_STEP = 500
@@ -41,7 +42,7 @@ const explainOrphans = async (context: RunContext, held: HeldShard): Promise<voi
       workerId: lease.workerId,
       actor: null,
       codeVersion: type.codeVersion,
-      lookupAfterMs: type.executor.kind === 'external' ? (type.executor.lookup?.afterMs ?? null) : null,
+      lookupAfterMs: firstLookupMs(type),
       reports: orphans.map((orphan) =>
         report(orphan, { effect: 'uncertain', item: 'uncertain', reasonCode: 'WORKER_LOST' }),
       ),

@@ -162,14 +162,20 @@ const runSuspect = async (
   }
   const charged = { ...item, attempt: maxAttempts }
   const fate = failureFate(held.type, failure, charged)
-  return runBatch(database, held, executor, { ...batch, items: [charged] }, {
-    ord: item.ord,
-    item: 'failed',
-    ...failure,
-    effectRef: null,
-    retryMs: fate.retryMs,
-    fingerprint: fate.fingerprint,
-  })
+  return runBatch(
+    database,
+    held,
+    executor,
+    { ...batch, items: [charged] },
+    {
+      ord: item.ord,
+      item: 'failed',
+      ...failure,
+      effectRef: null,
+      retryMs: fate.retryMs,
+      fingerprint: fate.fingerprint,
+    },
+  )
 }
 
 /** One transaction. `verdict` is given instead of a run for an item that must not run any more. */

@@ -29,6 +29,10 @@ export const toAppError = (error: unknown): AppError => {
   })
 }
 
+/** A query builder's error repeats the parameters, which are tenants' data; the database's own error below it does not. */
+const withoutParameters = (error: unknown): unknown =>
+  error instanceof Error && 'params' in error ? (error.cause ?? error.name) : error
+
 /** The path as asked. Bad escapes stay as they are: the caller must be able to recognise it. */
 export const pathOf = (url: string): string => url.split(/[?#]/, 1)[0] ?? url
 
@@ -37,7 +41,8 @@ export const makeErrorHandler =
   (thrown: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply => {
     const error = toAppError(thrown)
     const { status, retryAfterSeconds } = PROBLEMS[error.code]
-    if (status >= 500) request.log.error({ err: error.cause ?? error, code: error.code }, 'request failed')
+    if (status >= 500)
+      request.log.error({ err: withoutParameters(error.cause ?? error), code: error.code }, 'request failed')
     if (retryAfterSeconds !== undefined) reply.header('retry-after', String(retryAfterSeconds))
     if (status === 401) reply.header('www-authenticate', 'Bearer realm="opledger"')
     const body = toProblem(error, { publicUrl, instance: pathOf(request.url), requestId: request.id })

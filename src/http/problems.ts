@@ -212,6 +212,30 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     meaning: 'Items can be added only before the operation is started.',
     action: 'Submit another operation for further items.',
   },
+  'not-awaiting-approval': {
+    status: 409,
+    title: 'The operation does not wait for an approval',
+    meaning: 'No approval was asked for, or somebody decided before.',
+    action: 'Read `approval` of the operation: it says what was decided, and by whom.',
+  },
+  'self-approval': {
+    status: 403,
+    title: 'The requester cannot approve the operation',
+    meaning: 'An approval is a second pair of eyes, so whoever requested the operation cannot give it.',
+    action: 'Ask somebody else to decide. The requester may cancel.',
+  },
+  'replay-blocked': {
+    status: 409,
+    title: 'The replay is blocked',
+    meaning: 'The preflight found something that forbids a replay; `blocked_by` names it. Nothing was started.',
+    action: 'Remove the cause, for example by resolving the open reconciliation cases, and ask for a new preflight.',
+  },
+  'preflight-outdated': {
+    status: 412,
+    title: 'The preflight is outdated',
+    meaning: 'The preflight has expired, or its facts have changed. Nothing was started.',
+    action: 'Ask for a new preflight, read it, and replay with its id.',
+  },
   'case-already-resolved': {
     status: 409,
     title: 'The case is already resolved',

@@ -15,7 +15,10 @@ export const exampleImport = defineOperationType({
   batch: { max_items: 500, max_ms: 1_000 },
   input: z.object({
     name: z.string().min(1).max(200),
-    country: z.string().regex(/^[A-Z]{2}$/, 'must be two capital letters'),
+    country: z
+      .string()
+      .regex(/^[A-Z]{2}$/, 'must be two capital letters')
+      .meta({ examples: ['DE'] }),
     lat: z.number().min(-90).max(90),
     lng: z.number().min(-180).max(180),
   }),

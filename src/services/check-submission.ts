@@ -7,6 +7,7 @@ import { canonicalHash } from './canonical-hash.ts'
 import type { ServiceContext } from './context.ts'
 import type { Principal } from './principal.ts'
 import type { SubmitRequest } from './requests.ts'
+import { shardEnds } from './shard-ends.ts'
 
 /** Items that one request may carry inline; larger sets are uploaded to a draft. */
 export const INLINE_ITEMS_MAX = 10_000
@@ -54,13 +55,6 @@ export const checkSubmission = (
     items,
     shardEnds: shardEnds(type, items.length),
   }
-}
-
-/** Shards of equal length: as many as the type runs in parallel, none smaller than one window of work. */
-const shardEnds = (type: OperationType, total: number): number[] => {
-  const window = type.effect === 'external' ? type.concurrency : type.batch.maxItems
-  const shards = Math.max(1, Math.min(type.parallelism, Math.ceil(total / window)))
-  return Array.from({ length: shards }, (_, shard) => Math.floor((total * (shard + 1)) / shards))
 }
 
 const refuseUnavailable = (request: SubmitRequest): void => {

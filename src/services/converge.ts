@@ -16,7 +16,10 @@ export const convergeEvidence = async (
 ): Promise<Converged> => {
   const { database, wakeUps } = context
   const converged = await converge(database, shard, evidence)
-  if (converged.moved.size < evidence.reports.length) await explainUnmoved(context, shard, evidence, converged)
+  // a person whose evidence moved nothing is refused and told the outcome: then nothing of the request stays behind
+  if (converged.moved.size < evidence.reports.length && evidence.source !== 'operator') {
+    await explainUnmoved(context, shard, evidence, converged)
+  }
   if (converged.moved.size > 0) {
     // a running worker settles when it finishes; everybody else may just have closed the last open question
     if (evidence.source !== 'worker' || !converged.mine) {

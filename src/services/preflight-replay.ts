@@ -6,32 +6,18 @@
  *
  * Rates are not in it: they change by the minute and are evaluated anew when the replay is asked for and while it runs.
  */
-import { createHash } from 'node:crypto'
-import canonicalize from 'canonicalize'
 import { AppError, type Fault } from '../domain/errors.ts'
 import { FAILURE_CLASSES, type FailureClass, permits } from '../domain/failure.ts'
-import { isSettled } from '../domain/operation.ts'
-import type { OperationType } from '../domain/operation-type.ts'
-import {
-  DEFAULT_STOP_IF,
-  evaluateStopConditions,
-  parseStopCondition,
-  preflightVerdict,
-  rateOf,
-  type Share,
-  type StopCondition,
-} from '../domain/replay.ts'
-import { insertPreflight, type ReplayFacts, type ReplayScope, readReplayFacts } from '../storage/preflights.ts'
-import { readTypeWindows, SILENT_WINDOW } from '../storage/type-minutes.ts'
+import { insertPreflight, type ReplayFacts, type ReplayScope } from '../storage/preflights.ts'
 import type { ServiceContext } from './context.ts'
 import type { Principal } from './principal.ts'
+import { judgeReplay } from './replay-judgement.ts'
 import type { PreflightRequest } from './requests.ts'
 import type { PreflightView } from './views.ts'
 
 /** Long enough to read the answer and decide, short enough to remember why. */
 const PREFLIGHT_MINUTES = 15
 const SCOPE_ITEM_KEYS_MAX = 10_000
-const ERROR_WINDOW_MINUTES = 5
 
 const REPLAYABLE_STATES = ['failed', 'unprocessed'] as const
 /** An uncertain item is explained first, never replayed. */
@@ -94,73 +80,6 @@ const refuseUnknownKeys = (facts: ReplayFacts, request: PreflightRequest): void 
   })
 }
 
-/** The type's conditions and the operation's stricter ones. That nothing may be uncertain stands in every list. */
-const stopConditions = (type: OperationType, facts: ReplayFacts): StopCondition[] => {
-  const texts = [...(type.stopIf.length > 0 ? type.stopIf : DEFAULT_STOP_IF), ...facts.stopIf]
-  const conditions = [DEFAULT_STOP_IF[0] ?? '', ...texts]
-    .map(parseStopCondition)
-    .filter((condition) => condition !== null)
-  return conditions.filter(
-    ({ condition }, index) => conditions.findIndex((other) => other.condition === condition) === index,
-  )
-}
-
-const isCodeChanged = (type: OperationType, facts: ReplayFacts): boolean =>
-  type.version !== facts.typeVersion || type.codeVersion !== facts.codeVersion
-
-const hashFacts = (facts: ReplayFacts, scope: ReplayScope, type: OperationType): string => {
-  const hashed = {
-    version: facts.version,
-    scope,
-    targets: [facts.targets, facts.targetsHash],
-    ran: [facts.type, facts.typeVersion, facts.codeVersion],
-    installed: [type.version, type.codeVersion],
-    liveReplays: facts.liveReplays,
-  }
-  return createHash('sha256')
-    .update(canonicalize(hashed) ?? '')
-    .digest('hex')
-}
-
-type Answer = Omit<PreflightView, 'id' | 'operationId' | 'expiresAt' | 'factsHash' | 'scope'>
-
-const answerOf = (facts: ReplayFacts, type: OperationType, downstreamErrors5m: Share): Answer => {
-  const codeVersionChanged = isCodeChanged(type, facts)
-  const stopIf = evaluateStopConditions(stopConditions(type, facts), {
-    ambiguousEffectTargets: facts.uncertain,
-    downstreamErrors5m,
-    // the replay has rejected nothing yet; the condition is armed while it runs
-    replayRejects: { count: 0, calls: 0 },
-  })
-  const verdict = preflightVerdict({
-    settled: isSettled(facts.status),
-    replayInProgress: facts.liveReplays.length > 0,
-    itemsPurged: facts.itemsPurged,
-    replayTargets: facts.targets,
-    ambiguousEffectTargets: facts.uncertain,
-    unfixedBugTargets: codeVersionChanged ? 0 : facts.bugTargets,
-    stopIf,
-  })
-  return {
-    replayTargets: facts.targets,
-    failedTargets: facts.failed,
-    confirmedTargets: facts.confirmed,
-    ambiguousEffectTargets: facts.uncertain,
-    validationRejectedTargets: facts.validationRejected,
-    unprocessedTargets: facts.unprocessed,
-    deadLetterTargets: facts.deadLetters,
-    lastCheckpointAgeSeconds: facts.lastCheckpointAgeSeconds,
-    downstreamErrorRate5m: rateOf(downstreamErrors5m),
-    codeVersionChanged,
-    codeVersionThen: facts.codeVersion,
-    codeVersionNow: type.codeVersion,
-    requiresApproval: type.approval !== 'none',
-    compensation: type.compensation,
-    stopIf,
-    ...verdict,
-  }
-}
-
 /** Errors: operation-not-found, unknown-operation-type (it is not installed any more), invalid-request. */
 export const preflightReplay = async (
   { database, types }: Pick<ServiceContext, 'database' | 'types'>,
@@ -171,19 +90,8 @@ export const preflightReplay = async (
   const { tenantId } = principal
   const scope = scopeOf(request)
   return database.query(async (connection) => {
-    const facts = await readReplayFacts(connection, { tenantId, operationId }, scope)
-    if (!facts) throw new AppError('operation-not-found', 'there is no such operation')
+    const { facts, answer, factsHash } = await judgeReplay(connection, types, { tenantId, operationId }, scope)
     refuseUnknownKeys(facts, request)
-    const type = types.get(facts.type)
-    if (!type) {
-      throw new AppError(
-        'unknown-operation-type',
-        `the operation type "${facts.type}" is not installed any more: nothing can replay it`,
-      )
-    }
-    const window = (await readTypeWindows(connection, ERROR_WINDOW_MINUTES)).get(facts.type) ?? SILENT_WINDOW
-    const answer = answerOf(facts, type, { count: window.errors, calls: window.calls })
-    const factsHash = hashFacts(facts, scope, type)
     const recorded = await insertPreflight(connection, {
       tenantId,
       operationId,

@@ -87,3 +87,10 @@ export interface PreflightRequest {
   /** Null: the default scope. */
   scope: { states: string[] | null; failureClasses: string[] | null; itemKeys: string[] | null } | null
 }
+
+export interface ReplayRequest {
+  preflightId: string
+  reason: string
+  /** Blocking codes that the caller overrides; only signs of trouble can be. */
+  force: string[]
+}

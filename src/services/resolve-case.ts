@@ -128,12 +128,14 @@ const resolveElsewhere = async (
 ): Promise<boolean> => {
   const effects = await readEffects(context.database, shard.tenantId, [found.effectKey])
   const effect = effects.get(found.effectKey)
+  let moved = false
   if (effect?.state === 'uncertain') {
     const owner = { tenantId: shard.tenantId, operationId: effect.operationId, shard: effect.shard }
-    await moveEffect(context, principal, owner, { ...found, ord: effect.ord, cancelled: true }, request)
+    moved = await moveEffect(context, principal, owner, { ...found, ord: effect.ord, cancelled: true }, request)
   }
   const closed = await closeExplainedDoubts(context.database, { ...shard, ords: [found.ord] })
-  if (closed === 0) return false
+  // where the evidence was this person's, they won, also when the reconciler has closed the case from it since
+  if (closed === 0) return moved
   context.wakeUps.send('work')
   context.wakeUps.send('change')
   await settleOperation(context, shard.tenantId, shard.operationId)

@@ -47,7 +47,9 @@ export const closeCase = async (
   return rows.length > 0
 }
 
-/** A note of the person who resolved a case, which converge has closed. */
+/** A note of the person who resolved a case, which converge has closed; behind what was noted of the case before. */
 export const noteCase = async ({ sql }: Connection, tenantId: number, caseId: string, note: string): Promise<void> => {
-  await sql`update reconciliation_cases set note = ${note} where tenant_id = ${tenantId} and id = ${caseId}::uuid`
+  await sql`
+    update reconciliation_cases set note = concat_ws('; ', note, ${note}::text)
+    where tenant_id = ${tenantId} and id = ${caseId}::uuid`
 }

@@ -13,7 +13,9 @@
  *
  * Every statement checks that its slot is still alive, and reaches the client before any I/O event can come between
  * (postgres.js defers by one microtask only). A slot is connected before it is given out, as a statement queued behind
- * a failed connect would otherwise run alone on the next one. So no statement of a dead transaction can land on a new connection: neither after a cut, nor after a lost COMMIT reply.
+ * a failed connect would otherwise run alone on the next one. A transaction runs on its client's *reserved* connection: while
+ * that describes a statement it does not know yet, those behind it wait, and a client that is not reserved would send them
+ * to the connection that replaces a lost one, each alone. A reserved one forgets them; here they are rejected. So no statement of a dead transaction can land on a new connection: neither after a cut, nor after a lost COMMIT reply.
  * A COMMIT whose reply was lost surfaces as `connection-lost`: the caller re-reads before it acts.
  *
  * Limits: `size` connections, QUEUE_MAX waiting callers, ACQUIRE_MS for a slot, STATEMENT_MS for a statement.
@@ -30,21 +32,24 @@ export type Sql = <T extends object = Row>(
   ...parameters: readonly Parameter[]
 ) => Promise<T[]>
 
-/** One connection, for the duration of one `query` or `transaction`. */
-export interface Connection {
+/** One connection, for the duration of one `transaction`. */
+export interface TransactionConnection {
   /** Runs at once; statements not awaited are pipelined in order. */
   readonly sql: Sql
-  /** Drizzle on the same connection, for composed reads. Never inside a transaction: it does not check liveness. */
-  readonly db: PostgresJsDatabase
   /** Several statements in one text, without parameters: migrations. */
   readonly script: (text: string) => Promise<void>
+}
+
+export interface Connection extends TransactionConnection {
+  /** Drizzle on the same connection, for composed reads. It knows nothing of transactions and does not check liveness. */
+  readonly db: PostgresJsDatabase
 }
 
 export interface Database {
   /** Autocommit statements. Retryable faults are the caller's: a statement may have committed. */
   query<T>(work: (connection: Connection) => Promise<T>): Promise<T>
   /** BEGIN … COMMIT; any error rolls back. 40001, 40P01 and 55P03 repeat the whole work, TRANSACTION_TRIES times at most. */
-  transaction<T>(work: (connection: Connection) => Promise<T>): Promise<T>
+  transaction<T>(work: (connection: TransactionConnection) => Promise<T>): Promise<T>
   /**
    * Locks, then works: BEGIN, the lock, the work and COMMIT leave in one round trip, and the work sees a snapshot that
    * was taken after the lock was held (DESIGN, L4). `steps` starts its statements without awaiting between them.
@@ -79,6 +84,8 @@ interface Slot {
   readonly connection: Connection
   alive: boolean
   connected: boolean
+  /** Statements without an answer: rejected when the connection closes, also those that the driver never sent. */
+  readonly unanswered: Set<(error: unknown) => void>
 }
 
 interface Waiter {
@@ -101,29 +108,66 @@ const openSlot = (options: DatabaseOptions): Slot => {
     onnotice: () => {},
     onclose: () => {
       slot.alive = false
+      for (const reject of slot.unanswered) reject(lost())
     },
-    connection: {
-      application_name: options.name,
-      TimeZone: 'UTC',
-      // its compile time exceeds what it saves on statements of milliseconds
-      jit: 'off',
-      statement_timeout: options.statementMs ?? STATEMENT_MS,
-      lock_timeout: options.lockMs ?? LOCK_MS,
-      idle_in_transaction_session_timeout: IDLE_IN_TRANSACTION_MS,
-    },
+    // no other start-up parameters: a PgBouncer refuses those that it does not know
+    connection: { application_name: options.name, TimeZone: 'UTC' },
   })
   const db = drizzle(client) // mutates its client: times stay text, JSON parameters are passed as text
-  const sql: Sql = <T extends object>(strings: TemplateStringsArray, ...parameters: readonly Parameter[]) => {
+  const slot: Slot = {
+    client,
+    get connection() {
+      return connection
+    },
+    alive: true,
+    connected: false,
+    unanswered: new Set(),
+  }
+  const connection: Connection = { ...statementsOn(slot, client), db }
+  return slot
+}
+
+const statementsOn = (slot: Slot, client: postgres.Sql): TransactionConnection => ({
+  sql: <T extends object>(strings: TemplateStringsArray, ...parameters: readonly Parameter[]) => {
     if (!slot.alive) return Promise.reject(lost())
     // execute() starts it now, awaited or not: that is what pipelines a transaction in one round trip
-    return client(strings, ...(parameters as never[])).execute() as unknown as Promise<T[]>
-  }
-  const script = async (text: string): Promise<void> => {
+    return answered(slot, client(strings, ...(parameters as never[])).execute() as unknown as Promise<T[]>)
+  },
+  script: async (text) => {
     if (!slot.alive) throw lost()
-    await client.unsafe(text).simple()
+    await answered(slot, client.unsafe(text).simple())
+  },
+})
+
+const answered = <T>(slot: Slot, statement: Promise<T>): Promise<T> =>
+  new Promise((resolve, reject) => {
+    slot.unanswered.add(reject)
+    statement.finally(() => slot.unanswered.delete(reject)).then(resolve, reject)
+  })
+
+/** The statements of a transaction: on the slot's connection and on no other one. */
+const reserve = async (slot: Slot): Promise<TransactionConnection & { release(): void }> => {
+  if (!slot.alive) throw lost()
+  const reserved = await slot.client.reserve()
+  return {
+    ...statementsOn(slot, reserved),
+    release: () => {
+      if (slot.alive) reserved.release()
+    },
   }
-  const slot: Slot = { client, connection: { sql, db, script }, alive: true, connected: false }
-  return slot
+}
+
+/**
+ * The limits of a session, set when it is connected. Behind a PgBouncer in transaction mode they may reach another session,
+ * which has the same; there they belong to the role (see README, "In production").
+ */
+const setLimits = async ({ sql }: Connection, options: DatabaseOptions): Promise<void> => {
+  await sql`
+    select set_config('statement_timeout', ${String(options.statementMs ?? STATEMENT_MS)}, false),
+      set_config('lock_timeout', ${String(options.lockMs ?? LOCK_MS)}, false),
+      set_config('idle_in_transaction_session_timeout', ${String(IDLE_IN_TRANSACTION_MS)}, false),
+      -- compiling takes longer than it saves on statements of milliseconds
+      set_config('jit', 'off', false)`
 }
 
 const discard = (slot: Slot): void => {
@@ -143,7 +187,7 @@ export const openDatabase = (options: DatabaseOptions): Database => {
     const slot = await waitForSlot()
     if (slot.connected) return slot
     try {
-      await slot.connection.sql`select 1`
+      await setLimits(slot.connection, options)
       slot.connected = true
       return slot
     } catch (error) {
@@ -215,41 +259,59 @@ export const openDatabase = (options: DatabaseOptions): Database => {
     }
   }
 
-  const once = async <T>(work: (connection: Connection) => Promise<T>): Promise<T> => {
+  /** Runs `work` on a reserved connection, and hands the slot back whatever happened. */
+  const reserved = async <T>(work: (slot: Slot, connection: TransactionConnection) => Promise<T>): Promise<T> => {
     const slot = await acquire()
-    const { sql } = slot.connection
     try {
-      await sql`begin`
-      const result = await work(slot.connection)
-      await sql`commit`
-      return result
-    } catch (error) {
-      if (slot.alive) {
-        await sql`rollback`.catch(() => {
-          slot.alive = false
-        })
+      const connection = await reserve(slot)
+      try {
+        return await work(slot, connection)
+      } finally {
+        connection.release()
       }
+    } catch (error) {
       throw translated(slot, error)
     } finally {
       release(slot)
     }
   }
 
-  const pipelined = async <T>(steps: (sql: Sql) => { lock: Promise<unknown>; work: Promise<T> }): Promise<T> => {
-    const slot = await acquire()
-    const { sql } = slot.connection
-    try {
+  const once = <T>(work: (connection: TransactionConnection) => Promise<T>): Promise<T> =>
+    reserved(async (slot, connection) => {
+      const { sql } = connection
+      try {
+        await sql`begin`
+        const result = await work(connection)
+        await sql`commit`
+        return result
+      } catch (error) {
+        if (slot.alive) {
+          await sql`rollback`.catch(() => {
+            slot.alive = false
+          })
+        }
+        throw error
+      }
+    })
+
+  const pipelined = <T>(steps: (sql: Sql) => { lock: Promise<unknown>; work: Promise<T> }): Promise<T> =>
+    reserved(async (slot, { sql }) => {
       const begun = sql`begin`
-      const { lock, work } = steps(sql)
-      const settled = await Promise.allSettled([begun, lock, work, sql`commit`])
+      const started = startSteps(slot, () => steps(sql))
+      const settled = await Promise.allSettled([begun, started.lock, started.work, sql`commit`])
       const failed = settled.find((step) => step.status === 'rejected')
       // an error before COMMIT makes the server answer it with ROLLBACK: nothing stays open
       if (failed) throw failed.reason
-      return await work
+      return await started.work
+    })
+
+  /** Steps that throw instead of starting their statements leave a transaction open: that slot is not used again. */
+  const startSteps = <T>(slot: Slot, start: () => T): T => {
+    try {
+      return start()
     } catch (error) {
-      throw translated(slot, error)
-    } finally {
-      release(slot)
+      slot.alive = false
+      throw error
     }
   }
 

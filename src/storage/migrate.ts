@@ -5,8 +5,9 @@
  */
 import { fileURLToPath } from 'node:url'
 import { readMigrationFiles } from 'drizzle-orm/migrator'
-import { ConfigurationError } from '../domain/errors.ts'
-import { type Connection, openDatabase } from './database.ts'
+import { AppError, ConfigurationError } from '../domain/errors.ts'
+import { type Connection, type Database, openDatabase } from './database.ts'
+import { faultCode, isDatabaseFault } from './database-faults.ts'
 
 /** pg_advisory_xact_lock key: "opledger" in hex, cut to 63 bits. */
 const MIGRATION_LOCK = '8029187338458228082'
@@ -57,13 +58,44 @@ export const migrate = async ({ url }: { url: string }): Promise<{ applied: numb
       }
       return { applied: migrations.length - done.length }
     })
+  } catch (error) {
+    if (!isDatabaseFault(error)) throw error
+    throw new ConfigurationError(
+      `DATABASE_URL: the server cannot be used (${faultCode(error)}): is it running, and is the URL right?`,
+      {
+        cause: error,
+      },
+    )
   } finally {
     await database.close()
   }
 }
 
-/** True when the schema is exactly the one this binary was built for. */
-export const schemaIsCurrent = async ({ sql }: Connection): Promise<boolean> => {
+let migrationsKnown: number | null = null
+
+/**
+ * How the schema compares with this binary. `newer`: a later version of opledger has migrated it, and this one must not touch
+ * it; `older`: `opledger migrate` has to run first.
+ */
+export const compareSchema = async ({ sql }: Connection): Promise<'current' | 'newer' | 'older'> => {
+  const [exists] = await sql<{ exists: boolean }>`
+    select to_regclass('opledger_meta.migrations') is not null as exists`
+  if (!exists?.exists) return 'older'
   const [row] = await sql<{ applied: number }>`select count(*)::int as applied from opledger_meta.migrations`
-  return row?.applied === readMigrationFiles({ migrationsFolder }).length
+  migrationsKnown ??= readMigrationFiles({ migrationsFolder }).length
+  const applied = row?.applied ?? 0
+  return applied === migrationsKnown ? 'current' : applied > migrationsKnown ? 'newer' : 'older'
+}
+
+/** For the start of api and worker. A server that is away is no reason to refuse: it may come back. */
+export const refuseNewerSchema = async (database: Database): Promise<void> => {
+  const schema = await database.query(compareSchema).catch((error: unknown) => {
+    if (error instanceof AppError) return null
+    throw error
+  })
+  if (schema === 'newer') {
+    throw new ConfigurationError(
+      'DATABASE_URL: the schema is newer than this version of opledger: start a newer version',
+    )
+  }
 }

@@ -192,14 +192,17 @@ export interface Edge {
   state: ServerState
 }
 
-export const openEdge = async (config: Partial<HttpConfig> = {}): Promise<Edge> => {
+export const openEdge = async (
+  config: Partial<HttpConfig> = {},
+  log: pino.Logger = pino({ level: 'silent' }),
+): Promise<Edge> => {
   const fake = new FakeServices()
   const state = { draining: false }
   const app = await buildServer({
     services: fake.toServices(),
     config: { auth: 'off', publicUrl: null, ...config },
     state,
-    log: pino({ level: 'silent' }),
+    log,
   })
   await app.ready()
   return { app, fake, state }

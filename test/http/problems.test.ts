@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { request as httpRequest } from 'node:http'
 import { type AddressInfo, connect } from 'node:net'
+import pino from 'pino'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { ERROR_CODES } from '../../src/domain/errors.ts'
 import { formatId } from '../../src/domain/ids.ts'
@@ -237,6 +238,21 @@ describe('every refusal is a problem', () => {
     expect([answer.statusCode, answer.json().code]).toEqual([500, 'internal'])
     expect(answer.body).not.toMatch(/hunter2|db\.internal|stack/)
     await broken.app.close()
+  })
+
+  it('logs the cause of an unexpected error, but no parameters of a statement', async () => {
+    const lines: string[] = []
+    const logged = await openEdge({}, pino({ level: 'error' }, { write: (line: string) => void lines.push(line) }))
+    logged.fake.find = () => {
+      const cause = new Error('relation does not exist')
+      throw Object.assign(new Error('Failed query … params: hunter2', { cause }), { params: ['hunter2'] })
+    }
+    const url = `/operations/op_${'0'.repeat(32)}/cancel`
+    await logged.app.inject({ method: 'POST', url, headers: { 'x-request-id': 'req-9' } })
+    expect(lines.join('')).toContain('relation does not exist')
+    expect(lines.join('')).toContain('req-9')
+    expect(lines.join('')).not.toContain('hunter2')
+    await logged.app.close()
   })
 
   it('carries Retry-After where trying again helps', async () => {

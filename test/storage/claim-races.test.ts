@@ -48,7 +48,12 @@ test('a window that is claimed before the cancel keeps its intents, each older t
     cancel(operationId),
   )
   expect([won?.size, stored]).toEqual([5, true])
-  expect(await readShard(database, lease)).toMatchObject({ cursor: 5, in_flight: 5, intents: 5, stop_requested: 'cancel' })
+  expect(await readShard(database, lease)).toMatchObject({
+    cursor: 5,
+    in_flight: 5,
+    intents: 5,
+    stop_requested: 'cancel',
+  })
   const late = await database.query(
     ({ sql }) => sql`
       select 1 from effects e join operations o on o.id = e.operation_id where e.claimed_at > o.cancel_requested_at`,
@@ -87,7 +92,9 @@ test('two operations that want one effect key at once: one intent, the other wai
   const won = await Promise.all([claimWindow(database, one, 0, 1), claimWindow(database, two, 0, 1)])
   expect(won.map((ords) => ords?.size).sort()).toEqual([0, 1])
   const facts = await Promise.all([readShard(database, one), readShard(database, two)])
-  expect(facts.map(({ intents, retries, in_flight, waiting }) => [intents, retries, in_flight, waiting]).sort()).toEqual([
+  expect(
+    facts.map(({ intents, retries, in_flight, waiting }) => [intents, retries, in_flight, waiting]).sort(),
+  ).toEqual([
     [0, 1, 0, 1],
     [1, 0, 1, 0],
   ])
@@ -98,9 +105,7 @@ test('case 1: a lease that ran out is taken over once, and passed over while its
   const lease = await claimOne(database)
   await expireLease(database, lease)
   const claim = () =>
-    database.query((connection) =>
-      claimExpiredShards(connection, { workerId: randomUUID(), types: [GRANT], limit: 1 }),
-    )
+    database.query((connection) => claimExpiredShards(connection, { workerId: randomUUID(), types: [GRANT], limit: 1 }))
   const held = await holdShard(testDatabase.url, lease)
   expect(await claim()).toEqual([])
   await held.commit()
@@ -142,7 +147,13 @@ const queuedResend = async () => {
 test('a resend is claimed with the next send, and is a resend', async () => {
   const lease = await queuedResend()
   expect(await claimRetries(database, lease, [0], 1_000)).toEqual([{ ord: 0, send: 2, attempt: 2, resend: true }])
-  expect(await readShard(database, lease)).toMatchObject({ in_flight: 1, intents: 1, waiting: 0, retries: 0, uncertain: 1 })
+  expect(await readShard(database, lease)).toMatchObject({
+    in_flight: 1,
+    intents: 1,
+    waiting: 0,
+    retries: 0,
+    uncertain: 1,
+  })
 })
 
 test('a resend that waits behind a person who says "not applied": nothing is claimed for a retry that is gone', async () => {
@@ -193,5 +204,11 @@ test('a resend that waits behind a lookup that grants a retry: it is claimed as 
   )
   expect(won).toEqual([{ ord: 0, send: 2, attempt: 2, resend: false }])
   await tell(database, lease, { ord: 0, effectKey: 'key', send: 2 }, { effect: 'applied', item: 'applied' })
-  expect(await readShard(database, lease)).toMatchObject({ in_flight: 0, applied: 1, failed: 0, uncertain: 0, waiting: 0 })
+  expect(await readShard(database, lease)).toMatchObject({
+    in_flight: 0,
+    applied: 1,
+    failed: 0,
+    uncertain: 0,
+    waiting: 0,
+  })
 })

@@ -147,7 +147,9 @@ const hold = async (url: string, lock: (sql: postgres.Sql) => Promise<unknown>):
 export const holdShard = (url: string, shard: ShardKey): Promise<Hold> =>
   hold(
     url,
-    (sql) => sql`select 1 from operation_shards where tenant_id = ${shard.tenantId} and operation_id = ${shard.operationId}
+    (
+      sql,
+    ) => sql`select 1 from operation_shards where tenant_id = ${shard.tenantId} and operation_id = ${shard.operationId}
       and shard = ${shard.shard} for no key update`,
   )
 

@@ -125,10 +125,14 @@ export const explainKnownKeys = (
           effect_key, send, input_hash, effect_ref, 'worker', ${lease.workerId}::uuid, ${codeVersion}
         from gone where not own),
       opened as (
-        insert into reconciliation_cases (tenant_id, operation_id, shard, ord, type, item_key, effect_key, send, cause)
+        insert into reconciliation_cases as c (tenant_id, operation_id, shard, ord, type, item_key, effect_key, send, cause)
         select tenant_id, operation_id, shard, ord, type, item_key, effect_key, send, 'in_doubt_elsewhere' from gone
         where effect_state = 'uncertain'
-        on conflict do nothing),
+        -- as in converge: the one open case of an item is the one that holds it back
+        on conflict (tenant_id, operation_id, ord) where closed_at is null do update set
+          cause = excluded.cause, effect_key = excluded.effect_key, send = excluded.send,
+          note = concat_ws(': ', c.cause, c.note)
+        where c.cause in ('duplicate_suspected', 'contradiction')),
       n as (
         select count(*) as gone, count(*) filter (where effect_state = 'applied' and not own) as skipped,
           count(*) filter (where effect_state = 'uncertain') as uncertain,

@@ -98,7 +98,8 @@ export const claimReadyShards = async (
 
 /**
  * Takes over shards whose lease ran out, stopped ones too: their intents have to be explained before anybody can say that
- * the operation has stopped. So are those of a type that is switched off, which run nothing else. After a crash without progress the next items run isolated: the worker may have died of one.
+ * the operation has stopped. So are those of a type that is switched off, which run nothing else. After a crash without
+ * progress, or among isolated items, the next items run isolated: the worker may have died of one.
  */
 export const claimExpiredShards = async (
   { sql }: Connection,
@@ -116,7 +117,8 @@ export const claimExpiredShards = async (
       limit ${claim.limit}
       for no key update skip locked)
     update operation_shards s set
-      lease_owner = ${claim.workerId}::uuid, lease_epoch = s.lease_epoch + 1, claims = s.claims + 1,
+      lease_owner = ${claim.workerId}::uuid, lease_epoch = s.lease_epoch + 1,
+      claims = case when s.cursor < s.isolate_until then greatest(s.claims + 1, 2) else s.claims + 1 end,
       lease_ms = r.lease_ms, lease_expires_at = now() + r.lease_ms * interval '1 ms', version = s.version + 1,
       isolate_until = case when s.claims >= 1 then least(s.to_ord, greatest(s.isolate_until, s.cursor + r.window_max))
         else s.isolate_until end,

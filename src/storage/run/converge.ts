@@ -136,19 +136,24 @@ export const converge = async (database: Database, shard: ShardKey, evidence: Ev
           prior_state = excluded.prior_state, prior_class = excluded.prior_class
         returning (r.xmax = 0) as fresh),
       opened as (
-        insert into reconciliation_cases (tenant_id, operation_id, shard, ord, type, item_key, effect_key, send, cause,
+        insert into reconciliation_cases as c (tenant_id, operation_id, shard, ord, type, item_key, effect_key, send, cause,
           next_lookup_at)
         select me.tenant_id, me.operation_id, me.shard, m.ord, me.type, m.item_key, m.effect_key, m.send,
           case ${source} when 'recovery' then 'worker_lost' else 'send_outcome_unknown' end,
           clock_timestamp() + ${evidence.lookupAfterMs}::int * interval '1 ms'
         from m, me where m.state = 'uncertain'
-        on conflict do nothing),
+        -- an item has one open case: one that held nothing back becomes the one that does, or the doubt would never close
+        on conflict (tenant_id, operation_id, ord) where closed_at is null do update set
+          cause = excluded.cause, effect_key = excluded.effect_key, send = excluded.send,
+          next_lookup_at = excluded.next_lookup_at, note = concat_ws(': ', c.cause, c.note)
+        where c.cause in ('duplicate_suspected', 'contradiction')),
       closed as (
         update reconciliation_cases c set
           closed_at = clock_timestamp(), next_lookup_at = null,
           resolution = case m.state when 'applied' then 'applied' else 'not_applied' end,
           resolved_by = coalesce(${evidence.actor}, 'system:' || ${source}), resolution_source = ${source},
-          evidence_ref = m.evidence_ref, effect_ref = m.effect_ref
+          evidence_ref = m.evidence_ref, effect_ref = m.effect_ref,
+          last_lookup = case ${source} when 'lookup' then m.state else c.last_lookup end
         from me, m
         where c.tenant_id = me.tenant_id and c.operation_id = me.operation_id and c.ord = m.ord and c.closed_at is null
           and c.cause in ('send_outcome_unknown', 'worker_lost') and m.state in ('applied', 'absent')),
@@ -217,7 +222,7 @@ export const converge = async (database: Database, shard: ShardKey, evidence: Ev
 
 /**
  * Evidence for an effect that has moved on (an older send, or a contradiction): it is written down as an observation, which
- * changes no item, and a case is opened for a person. Nothing is overwritten.
+ * changes no item, and a case is opened for a person, or noted on the case that the item has. Nothing is overwritten.
  */
 export const recordObservation = (
   database: Database,
@@ -253,13 +258,15 @@ export const recordObservation = (
       returning 1`
     if (written.length === 0) return
     await sql`
-      insert into reconciliation_cases (tenant_id, operation_id, shard, ord, type, item_key, effect_key, send, cause, note)
+      insert into reconciliation_cases as c (tenant_id, operation_id, shard, ord, type, item_key, effect_key, send, cause, note)
       select s.tenant_id, s.operation_id, s.shard, ${report.ord}, s.type, i.item_key, ${report.effectKey}, ${report.send},
         ${observation.cause}, ${`reported: ${report.effect}`}
       from operation_shards s join operation_items i on i.tenant_id = s.tenant_id and i.operation_id = s.operation_id
         and i.ord = ${report.ord}
       where s.tenant_id = ${shard.tenantId} and s.operation_id = ${shard.operationId}::uuid and s.shard = ${shard.shard}
-      on conflict do nothing`
+      on conflict (tenant_id, operation_id, ord) where closed_at is null do update set
+        note = concat_ws('; ', c.note, concat_ws(': ', excluded.cause, excluded.note))
+      where c.cause <> excluded.cause and position(excluded.cause in coalesce(c.note, '')) = 0`
     await sql`
       update operation_shards set version = version + 1
       where tenant_id = ${shard.tenantId} and operation_id = ${shard.operationId}::uuid and shard = ${shard.shard}`

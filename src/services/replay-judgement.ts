@@ -1,0 +1,125 @@
+/** What a replay in a scope would meet now, and what that permits: for the preflight, the replay and its approval. */
+import { createHash } from 'node:crypto'
+import canonicalize from 'canonicalize'
+import { AppError } from '../domain/errors.ts'
+import { isSettled } from '../domain/operation.ts'
+import type { OperationType } from '../domain/operation-type.ts'
+import {
+  DEFAULT_STOP_IF,
+  evaluateStopConditions,
+  parseStopCondition,
+  preflightVerdict,
+  rateOf,
+  type Share,
+  type StopCondition,
+} from '../domain/replay.ts'
+import type { Connection } from '../storage/database.ts'
+import { type ReplayFacts, type ReplayScope, readReplayFacts } from '../storage/preflights.ts'
+import { readTypeWindows, SILENT_WINDOW } from '../storage/type-minutes.ts'
+import type { Types } from './context.ts'
+import type { PreflightView } from './views.ts'
+
+const ERROR_WINDOW_MINUTES = 5
+
+/** The type's conditions and the operation's stricter ones. That nothing may be uncertain stands in every list. */
+export const stopConditions = (type: OperationType, facts: Pick<ReplayFacts, 'stopIf'>): StopCondition[] => {
+  const texts = [...(type.stopIf.length > 0 ? type.stopIf : DEFAULT_STOP_IF), ...facts.stopIf]
+  const conditions = [DEFAULT_STOP_IF[0] ?? '', ...texts]
+    .map(parseStopCondition)
+    .filter((condition) => condition !== null)
+  return conditions.filter(
+    ({ condition }, index) => conditions.findIndex((other) => other.condition === condition) === index,
+  )
+}
+
+const isCodeChanged = (type: OperationType, facts: ReplayFacts): boolean => type.version !== facts.typeVersion
+
+const hashFacts = (facts: ReplayFacts, scope: ReplayScope, type: OperationType): string => {
+  const hashed = {
+    version: facts.version,
+    scope,
+    targets: [facts.targets, facts.targetsHash],
+    ran: [facts.type, facts.typeVersion, facts.codeVersion],
+    installed: [type.version, type.codeVersion],
+    liveReplays: facts.liveReplays,
+  }
+  return createHash('sha256')
+    .update(canonicalize(hashed) ?? '')
+    .digest('hex')
+}
+
+type Answer = Omit<PreflightView, 'id' | 'operationId' | 'expiresAt' | 'factsHash' | 'scope'>
+
+const answerOf = (facts: ReplayFacts, type: OperationType, downstreamErrors5m: Share): Answer => {
+  const codeVersionChanged = isCodeChanged(type, facts)
+  const stopIf = evaluateStopConditions(stopConditions(type, facts), {
+    ambiguousEffectTargets: facts.uncertain,
+    downstreamErrors5m,
+    // the replay has rejected nothing yet; the condition is armed while it runs
+    replayRejects: { count: 0, calls: 0 },
+  })
+  const verdict = preflightVerdict({
+    settled: isSettled(facts.status),
+    replayInProgress: facts.liveReplays.length > 0,
+    itemsPurged: facts.itemsPurged,
+    replayTargets: facts.targets,
+    ambiguousEffectTargets: facts.uncertain,
+    unfixedBugTargets: codeVersionChanged ? 0 : facts.bugTargets,
+    stopIf,
+  })
+  return {
+    replayTargets: facts.targets,
+    failedTargets: facts.failed,
+    confirmedTargets: facts.confirmed,
+    ambiguousEffectTargets: facts.uncertain,
+    validationRejectedTargets: facts.validationRejected,
+    unprocessedTargets: facts.unprocessed,
+    deadLetterTargets: facts.deadLetters,
+    lastCheckpointAgeSeconds: facts.lastCheckpointAgeSeconds,
+    downstreamErrorRate5m: rateOf(downstreamErrors5m),
+    codeVersionChanged,
+    codeVersionThen: facts.codeVersion,
+    codeVersionNow: type.codeVersion,
+    requiresApproval: type.approval !== 'none',
+    compensation: type.compensation,
+    stopIf,
+    ...verdict,
+  }
+}
+
+export interface ReplayJudgement {
+  facts: ReplayFacts
+  type: OperationType
+  answer: Answer
+  factsHash: string
+}
+
+/**
+ * Reads the facts and judges them. `approving` is a replay that already exists and waits: it does not count as being in
+ * progress. Errors: operation-not-found, unknown-operation-type (it is not installed any more).
+ */
+export const judgeReplay = async (
+  connection: Connection,
+  types: Types,
+  key: { tenantId: number; operationId: string },
+  scope: ReplayScope,
+  approving: string | null = null,
+): Promise<ReplayJudgement> => {
+  const read = await readReplayFacts(connection, key, scope)
+  if (!read) throw new AppError('operation-not-found', 'there is no such operation')
+  const facts = { ...read, liveReplays: read.liveReplays.filter((id) => id !== approving) }
+  const type = types.get(facts.type)
+  if (!type) {
+    throw new AppError(
+      'unknown-operation-type',
+      `the operation type "${facts.type}" is not installed any more: nothing can replay it`,
+    )
+  }
+  const window = (await readTypeWindows(connection, ERROR_WINDOW_MINUTES)).get(facts.type) ?? SILENT_WINDOW
+  return {
+    facts,
+    type,
+    answer: answerOf(facts, type, { count: window.errors, calls: window.calls }),
+    factsHash: hashFacts(facts, scope, type),
+  }
+}

@@ -1,0 +1,328 @@
+import postgres from 'postgres'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { type Database, type DatabaseOptions, openDatabase, type Sql } from '../../src/storage/database.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { untilWaiting } from '../support/races.ts'
+import { openTcpProxy, type TcpProxy, type Verdict } from '../support/tcp-proxy.ts'
+
+const RECOVERY_MS = 5_000
+
+let testDatabase: TestDatabase
+/** A session besides the pool: it kills, and reads what really happened. */
+let admin: postgres.Sql
+const opened: Database[] = []
+const proxies: TcpProxy[] = []
+
+beforeAll(async () => {
+  testDatabase = await createTestDatabase()
+  admin = postgres(testDatabase.url, { max: 2, onnotice: () => {} })
+  await admin`create table facts (transaction text, step int)`
+  await admin`create table locks (id int primary key)`
+  await admin`insert into locks values (1)`
+})
+afterAll(async () => {
+  await admin.end()
+  await testDatabase.drop()
+})
+beforeEach(() => admin`truncate facts`)
+afterEach(async () => {
+  await Promise.all(opened.splice(0).map((database) => database.close()))
+  await Promise.all(proxies.splice(0).map((proxy) => proxy.close()))
+})
+
+const open = (options: Partial<DatabaseOptions> = {}): Database => {
+  const database = openDatabase({ url: testDatabase.url, size: 1, name: 'faults', ...options })
+  opened.push(database)
+  return database
+}
+const openBehind = async (decide: (statement: string) => Verdict, options: Partial<DatabaseOptions> = {}) => {
+  const proxy = await openTcpProxy(testDatabase.url, decide)
+  proxies.push(proxy)
+  return { proxy, database: open({ ...options, url: proxy.url }) }
+}
+
+/** Steps that were committed, in order. */
+const committed = async (): Promise<number[]> =>
+  (await admin`select step from facts order by step`).map(({ step }) => step)
+const write = (sql: Sql, step: number) => sql`insert into facts values ('t', ${step})`
+const pidOf = async (sql: Sql): Promise<number> => {
+  const [row] = await sql<{ pid: number }>`select pg_backend_pid() as pid`
+  return row?.pid ?? 0
+}
+const kill = (pid: number) => admin`select pg_terminate_backend(${pid}, 5000)`
+const failure = (work: Promise<unknown>): Promise<unknown> =>
+  work.then(
+    () => 'it did not fail',
+    (error: unknown) => error,
+  )
+const isUsableAgain = async (database: Database): Promise<void> => {
+  const giveUpAt = performance.now() + RECOVERY_MS
+  for (;;) {
+    try {
+      expect(await database.query(({ sql }) => sql`select 1 as one`)).toEqual([{ one: 1 }])
+      return
+    } catch (error) {
+      if (performance.now() > giveUpAt) throw error
+    }
+  }
+}
+const UNAVAILABLE = { code: 'database-unavailable' }
+
+describe.each([true, false])('with prepared statements: %s', (prepare) => {
+  test.each([1, 2, 3, 4])(
+    'case 93: a backend that is killed before step %i of a transaction leaves nothing of it',
+    async (at) => {
+      const database = open({ prepare })
+      for (let round = 0; round < 5; round++) {
+        const error = await failure(
+          database.transaction(async ({ sql }) => {
+            const pid = await pidOf(sql)
+            for (const step of [1, 2, 3]) {
+              if (step === at) await kill(pid)
+              await write(sql, step)
+            }
+            if (at === 4) await kill(pid)
+          }),
+        )
+        expect(error).toMatchObject(UNAVAILABLE)
+        expect(await committed()).toEqual([])
+        await isUsableAgain(database)
+      }
+    },
+  )
+
+  test('case 93: a callback that goes on after its backend died reaches nobody, while another has the slot', async () => {
+    const database = open({ prepare })
+    const later: Promise<unknown>[] = []
+    await failure(
+      database.transaction(async ({ sql }) => {
+        await write(sql, 1)
+        await kill(await pidOf(sql))
+        later.push(
+          (async () => {
+            await isUsableAgain(database)
+            return failure(write(sql, 2))
+          })(),
+        )
+        await write(sql, 3)
+      }),
+    )
+    await database.transaction(({ sql }) => write(sql, 10))
+    expect(await Promise.all(later)).toMatchObject([UNAVAILABLE])
+    expect(await committed()).toEqual([10])
+  })
+
+  test.each([
+    ['a new connection', false],
+    ['a connection that knows its statements', true],
+  ])(
+    'a backend that is killed while it waits for the lock, on %s: the work behind the lock never lands',
+    async (_, warm) => {
+      const database = open({ prepare })
+      const lockThenWork = () =>
+        database.lockThenWork((sql) => ({
+          lock: sql`select 1 from locks where id = ${1} for no key update`,
+          work: write(sql, 1),
+        }))
+      for (let round = 0; round < 3; round++) {
+        if (warm) await lockThenWork()
+        await admin`truncate facts`
+        const holder = await admin.reserve()
+        await holder`begin`
+        await holder`select 1 from locks where id = 1 for no key update`
+        const running = failure(lockThenWork())
+        await untilWaiting(observer(), 1)
+        await admin`select pg_terminate_backend(pid, 5000) from pg_stat_activity where wait_event_type = 'Lock'
+        and datname = current_database()`
+        expect(await running).toMatchObject(UNAVAILABLE)
+        await isUsableAgain(database)
+        await holder`rollback`
+        holder.release()
+        expect(await committed()).toEqual([])
+      }
+    },
+  )
+
+  test.each(['begin', 'lock', 'work', 'commit'])(
+    'the way to the database is cut before %s: nothing lands',
+    async (at) => {
+      const patterns = { begin: /^begin/, lock: /^select 1 from locks/, work: /^insert/, commit: /^commit/ }
+      const pattern = patterns[at as keyof typeof patterns]
+      let armed = true
+      const { database } = await openBehind((statement) => (armed && pattern.test(statement) ? 'cut' : 'pass'), {
+        prepare,
+      })
+      for (let round = 0; round < 3; round++) {
+        armed = true
+        const error = await failure(
+          database.lockThenWork((sql) => ({
+            lock: sql`select 1 from locks where id = ${1} for no key update`,
+            work: write(sql, 1),
+          })),
+        )
+        armed = false
+        expect(error).toMatchObject(UNAVAILABLE)
+        await isUsableAgain(database)
+        expect(await committed()).toEqual([])
+      }
+    },
+  )
+
+  test('the reply to a COMMIT is lost: the caller is told, the commit stands, nothing runs twice', async () => {
+    let armed = true
+    const { database } = await openBehind((statement) => (armed && statement === 'commit' ? 'lose-reply' : 'pass'), {
+      prepare,
+    })
+    const inTransaction = failure(database.transaction(({ sql }) => write(sql, 1)))
+    expect(await inTransaction).toMatchObject(UNAVAILABLE)
+    const lockedThenWorked = failure(
+      database.lockThenWork((sql) => ({
+        lock: sql`select 1 from locks where id = ${1} for no key update`,
+        work: write(sql, 2),
+      })),
+    )
+    expect(await lockedThenWorked).toMatchObject(UNAVAILABLE)
+    armed = false
+    await isUsableAgain(database)
+    expect(await committed()).toEqual([1, 2])
+  })
+
+  test('the reply to a statement within a transaction is lost: the transaction is rolled back', async () => {
+    let armed = true
+    const { database } = await openBehind(
+      (statement) => (armed && statement.startsWith('insert') ? 'lose-reply' : 'pass'),
+      {
+        prepare,
+      },
+    )
+    const error = await failure(
+      database.transaction(async ({ sql }) => {
+        await write(sql, 1)
+        await write(sql, 2)
+      }),
+    )
+    armed = false
+    expect(error).toMatchObject(UNAVAILABLE)
+    await isUsableAgain(database)
+    expect(await committed()).toEqual([])
+  })
+})
+
+let observing: Database | undefined
+const observer = (): Database => {
+  observing ??= openDatabase({ url: testDatabase.url, size: 1, name: 'observer' })
+  return observing
+}
+afterAll(async () => {
+  await observing?.close()
+})
+
+test('case 91: sessions are killed again and again under load: every transaction is there as a whole or not at all', async () => {
+  const database = open({ size: 4 })
+  const outcomes = { committed: 0, unavailable: 0 }
+  let killing = true
+  const killer = (async () => {
+    while (killing) {
+      await admin`select pg_terminate_backend(pid) from pg_stat_activity
+        where datname = current_database() and application_name = 'faults' and random() < 0.4`
+      await new Promise((resolve) => setTimeout(resolve, 30))
+    }
+  })()
+  const rows =
+    (name: string) =>
+    async ({ sql }: { sql: Sql }) => {
+      for (const step of [1, 2, 3]) await sql`insert into facts values (${name}, ${step})`
+    }
+  await Promise.all(
+    Array.from({ length: 120 }, async (_, n) => {
+      const error = await database.transaction(rows(`t${n}`)).then(
+        () => null,
+        (thrown: unknown) => thrown,
+      )
+      if (error !== null) expect(error).toMatchObject(UNAVAILABLE)
+      outcomes[error === null ? 'committed' : 'unavailable']++
+    }),
+  )
+  killing = false
+  await killer
+  await isUsableAgain(database)
+  expect(outcomes.unavailable).toBeGreaterThan(0)
+  const torn =
+    await admin`select transaction from facts group by transaction having count(*) <> 3 or count(distinct step) <> 3`
+  expect(torn).toEqual([])
+  const [whole] = await admin`select count(distinct transaction)::int as n from facts`
+  // a COMMIT whose reply was lost is reported as a fault and stands
+  expect(whole?.n).toBeGreaterThanOrEqual(outcomes.committed)
+})
+
+test('a server that is not there is told in one way, and is found when it is back', async () => {
+  const { proxy, database } = await openBehind(() => 'pass', { size: 2 })
+  await isUsableAgain(database)
+  for (let round = 0; round < 3; round++) {
+    await proxy.refuse()
+    // the first one may still meet the connection that has just been cut
+    for (let tries = 0; tries < 3; tries++) {
+      expect(await failure(database.query(({ sql }) => sql`select 1`))).toMatchObject(UNAVAILABLE)
+    }
+    expect(await failure(database.transaction(({ sql }) => sql`select 1`))).toMatchObject(UNAVAILABLE)
+    await proxy.accept()
+    await isUsableAgain(database)
+  }
+})
+
+test('case 95: a slot that does not become free within its deadline is an overload, and nothing stays open', async () => {
+  const database = open({ size: 1, acquireMs: 200 })
+  let release = () => {}
+  const released = new Promise<void>((resolve) => {
+    release = resolve
+  })
+  const holding = database.transaction(async ({ sql }) => {
+    await write(sql, 1)
+    await released
+  })
+  const waiting = Array.from({ length: 20 }, () => failure(database.query(({ sql }) => sql`select 1`)))
+  for (const error of await Promise.all(waiting)) expect(error).toMatchObject({ code: 'overloaded' })
+  release()
+  await holding
+  await isUsableAgain(database)
+  const idle =
+    await admin`select 1 from pg_stat_activity where datname = current_database() and state like 'idle in transaction%'`
+  expect(idle).toEqual([])
+})
+
+test('a lock that is not free in time is asked for again as a whole, and then told', async () => {
+  const database = open({ lockMs: 50 })
+  const holder = await admin.reserve()
+  await holder`begin`
+  await holder`select 1 from locks where id = 1 for no key update`
+  const error = await failure(
+    database.lockThenWork((sql) => ({
+      lock: sql`select 1 from locks where id = ${1} for no key update`,
+      work: write(sql, 1),
+    })),
+  )
+  expect(error).toMatchObject({ code: '55P03' })
+  await holder`rollback`
+  holder.release()
+  expect(await committed()).toEqual([])
+  await isUsableAgain(database)
+})
+
+test('case 103: a server that has become read-only is a fault of the database, not of the work', async () => {
+  const database = open()
+  const error = await failure(
+    database.transaction(async ({ sql }) => {
+      await sql`set transaction read only`
+      await write(sql, 1)
+    }),
+  )
+  expect(error).toMatchObject(UNAVAILABLE)
+  await isUsableAgain(database)
+})
+
+test('after close everything is refused, and close waits for nobody', async () => {
+  const database = openDatabase({ url: testDatabase.url, size: 1, name: 'faults' })
+  await database.query(({ sql }) => sql`select 1`)
+  await database.close()
+  expect(await failure(database.query(({ sql }) => sql`select 1`))).toMatchObject({ code: 'shutting-down' })
+})

@@ -1,0 +1,134 @@
+/**
+ * A TCP proxy in front of PostgreSQL that understands just enough of its protocol to meet one statement: to cut the
+ * connection before it, or to let the server carry it out and lose the reply. (PostgreSQL documentation, "Message Formats".)
+ */
+import { once } from 'node:events'
+import net, { type AddressInfo } from 'node:net'
+
+export type Verdict =
+  | 'pass'
+  /** The server never sees it. */
+  | 'cut'
+  /** The server carries it out; its reply, and everything after it, is lost. */
+  | 'lose-reply'
+
+export interface TcpProxy {
+  /** The URL with the proxy in between. */
+  url: string
+  /** Refuses new connections and cuts those there are. */
+  refuse(): Promise<void>
+  accept(): Promise<void>
+  close(): Promise<void>
+}
+
+/** Splits a stream into messages: a type byte and a length that counts itself. `untyped` messages come first without a type. */
+class Messages {
+  private rest = Buffer.alloc(0)
+  private untyped: number
+
+  constructor(untyped: number) {
+    this.untyped = untyped
+  }
+
+  *add(chunk: Buffer): Generator<Buffer> {
+    this.rest = Buffer.concat([this.rest, chunk])
+    for (;;) {
+      const head = this.untyped > 0 ? 0 : 1
+      if (this.rest.length < head + 4) return
+      const end = head + this.rest.readUInt32BE(head)
+      if (this.rest.length < end) return
+      if (this.untyped > 0) this.untyped--
+      yield this.rest.subarray(0, end)
+      this.rest = this.rest.subarray(end)
+    }
+  }
+}
+
+const textAt = (message: Buffer, offset: number): string => message.toString('utf8', offset, message.indexOf(0, offset))
+
+/** Which statement a message of the client runs; null: none. Prepared ones are known by the name they were parsed under. */
+const statementReader = () => {
+  const parsed = new Map<string, string>()
+  return (message: Buffer): string | null => {
+    const type = String.fromCharCode(message[0] ?? 0)
+    if (type === 'Q') return textAt(message, 5)
+    const first = textAt(message, 5)
+    const second = textAt(message, 5 + Buffer.byteLength(first) + 1)
+    if (type === 'P') parsed.set(first, second)
+    return type === 'B' ? (parsed.get(second) ?? null) : null
+  }
+}
+
+export const openTcpProxy = async (databaseUrl: string, decide: (statement: string) => Verdict): Promise<TcpProxy> => {
+  const target = new URL(databaseUrl)
+  const sockets = new Set<net.Socket>()
+
+  const server = net.createServer((client) => {
+    const upstream = net.connect(Number(target.port), target.hostname)
+    const cut = () => {
+      client.destroy()
+      upstream.destroy()
+    }
+    for (const socket of [client, upstream]) {
+      sockets.add(socket)
+      socket.on('error', cut)
+      socket.on('close', () => {
+        sockets.delete(socket)
+        cut()
+      })
+    }
+    const statementOf = statementReader()
+    const [fromClient, fromServer] = [new Messages(1), new Messages(0)]
+    let started = false
+    /** Replies that end with ReadyForQuery: asked for, given (the first one ends the login), and the first that is lost. */
+    let asked = 1
+    let given = 0
+    let lostFrom = Number.POSITIVE_INFINITY
+
+    client.on('data', (chunk: Buffer) => {
+      for (const message of fromClient.add(chunk)) {
+        const statement = started ? statementOf(message) : null
+        started = true
+        const verdict = statement === null ? 'pass' : decide(statement.trim().toLowerCase())
+        if (verdict === 'cut') return cut()
+        if (verdict === 'lose-reply') lostFrom = Math.min(lostFrom, asked)
+        upstream.write(message)
+        const type = String.fromCharCode(message[0] ?? 0)
+        if (type === 'S' || type === 'Q') asked++
+      }
+    })
+    upstream.on('data', (chunk: Buffer) => {
+      for (const message of fromServer.add(chunk)) {
+        if (given < lostFrom) client.write(message)
+        if (String.fromCharCode(message[0] ?? 0) !== 'Z') continue
+        given++
+        if (given > lostFrom) cut()
+      }
+    })
+  })
+
+  const listen = async (port: number): Promise<void> => {
+    server.listen(port, '127.0.0.1')
+    await once(server, 'listening')
+  }
+  await listen(0)
+  const { port } = server.address() as AddressInfo
+  const url = new URL(databaseUrl)
+  url.hostname = '127.0.0.1'
+  url.port = String(port)
+
+  const refuse = async (): Promise<void> => {
+    const closed = once(server, 'close')
+    server.close()
+    for (const socket of sockets) socket.destroy()
+    await closed
+  }
+  return {
+    url: url.href,
+    refuse,
+    accept: () => listen(port),
+    close: async () => {
+      if (server.listening) await refuse()
+    },
+  }
+}
