@@ -10,8 +10,10 @@ import { openDatabase } from './storage/database.ts'
 import { refuseNewerSchema } from './storage/migrate.ts'
 import { openWakeUps } from './storage/wake-ups.ts'
 
-/** After `readyz` says 503, requests are served for so long, so that a load balancer can look away first. */
-const DRAIN_NOTICE_MS = 500
+/** After `readyz` says 503, requests are served for so long, so that a load balancer that looks each second looks away first. */
+const DRAIN_NOTICE_MS = 1_500
+/** Then whoever still holds a connection, such as a download that nobody reads, is cut off: it must not hold up the drain. */
+const CLOSE_PATIENCE_MS = 10_000
 const PORT_PATIENCE_MS = 5_000
 const PORT_RETRY_MS = 200
 
@@ -61,7 +63,9 @@ await runEntry(async () => {
       log.info({ reason }, 'draining')
       state.draining = true
       await new Promise((resolve) => setTimeout(resolve, DRAIN_NOTICE_MS))
+      const cutOff = setTimeout(() => server.server.closeAllConnections(), CLOSE_PATIENCE_MS)
       await server.close()
+      clearTimeout(cutOff)
       services.close()
       await wakeUps.close()
       await database.close()

@@ -47,6 +47,8 @@ export const startService = async (options: {
   directory: string
   workers: number
   providerUrl: string
+  /** Gives the start up. */
+  signal: AbortSignal
 }): Promise<Service> => {
   const port = await choosePort(null)
   const dataDir = path.join(options.directory, 'data')
@@ -73,8 +75,9 @@ export const startService = async (options: {
   const url = `http://127.0.0.1:${port}`
   const giveUpAt = performance.now() + READY_MS
   while (!(await isReady(url))) {
-    if (child.exitCode !== null || performance.now() > giveUpAt) {
+    if (child.exitCode !== null || options.signal.aborted || performance.now() > giveUpAt) {
       await stop()
+      options.signal.throwIfAborted()
       const tail = fs.readFileSync(logFile, 'utf8').trim().split('\n').slice(-LOG_TAIL_LINES)
       throw new Error(`the service did not become ready:\n${tail.join('\n')}`)
     }

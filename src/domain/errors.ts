@@ -36,6 +36,7 @@ export const ERROR_CODES = [
   'case-already-resolved',
   'lookup-not-available',
   'not-awaiting-approval',
+  'approval-note-required',
   'self-approval',
   'replay-blocked',
   'preflight-outdated',

@@ -23,6 +23,12 @@ export const permits: Readonly<Record<FailureClass, { readonly retry: boolean; r
   bug_suspected: { retry: false, place: 'fix_queue' },
 }
 
+/**
+ * In so many runs (operations) an effect key may use up its attempts with one fingerprint; the last of them is called
+ * `bug_suspected`, as one more run would end the same way.
+ */
+export const EXHAUSTED_RUNS_MAX = 3
+
 const HIGH_SURROGATE = /[\ud800-\udbff]$/
 
 /**

@@ -1,6 +1,7 @@
 import type { FastifyBaseLogger } from 'fastify'
 import type { Principal } from '../services/principal.ts'
 import type {
+  ApprovalRequest,
   CancelRequest,
   CaseFilters,
   CasePosition,
@@ -14,6 +15,7 @@ import type {
   PageRequest,
   PauseRequest,
   PreflightRequest,
+  ReplayRequest,
   ResolveCaseRequest,
   SubmitRequest,
   WaitRequest,
@@ -105,6 +107,12 @@ export interface Services {
   resolveCase(principal: Principal, id: string, request: ResolveCaseRequest): Promise<CaseView>
 
   preflightReplay(principal: Principal, operationId: string, request: PreflightRequest): Promise<PreflightView>
+  replayOperation(
+    principal: Principal,
+    operationId: string,
+    request: ReplayRequest,
+  ): Promise<{ operation: OperationView; replayed: boolean }>
+  decideApproval(principal: Principal, operationId: string, request: ApprovalRequest): Promise<OperationView>
 
   listOperationTypes(principal: Principal): Promise<OperationTypeView[]>
   getOperationType(principal: Principal, name: string): Promise<OperationTypeView | null>

@@ -56,3 +56,6 @@ export const SSE_KEEP_ALIVE_SECONDS = 15
 export const SSE_RETRY_MS = 2_000
 export const MAX_RETRY_AFTER_SECONDS = 30
 export const METRICS_CACHE_MS = 2_000
+
+/** Codes that one replay may override. */
+export const MAX_FORCED_CODES = 20

@@ -218,6 +218,13 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     meaning: 'No approval was asked for, or somebody decided before.',
     action: 'Read `approval` of the operation: it says what was decided, and by whom.',
   },
+  'approval-note-required': {
+    status: 422,
+    title: 'The approval needs a note',
+    meaning:
+      'Nothing could undo the effects of this operation, so whoever approves it has to say that they accept that.',
+    action: 'Send the decision again with a `note`.',
+  },
   'self-approval': {
     status: 403,
     title: 'The requester cannot approve the operation',

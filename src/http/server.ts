@@ -33,6 +33,34 @@ import { makeClientErrorHandler, watchSockets } from './socket-errors.ts'
 import { validatorCompiler } from './validation.ts'
 import { Waiters } from './waiters.ts'
 
+/**
+ * No header here makes a browser insist on https: this process speaks plain HTTP, and whoever ends TLS before it is the one
+ * to promise that (`Strict-Transport-Security`).
+ */
+const SECURITY_HEADERS = {
+  strictTransportSecurity: false,
+  contentSecurityPolicy: {
+    useDefaults: false,
+    directives: {
+      defaultSrc: ["'none'"],
+      baseUri: ["'none'"],
+      formAction: ["'none'"],
+      frameAncestors: ["'none'"],
+    },
+  },
+}
+
+/** The documentation pages run scripts and load pictures, all of them our own; their styles also stand in their elements. */
+const DOCS_POLICY = {
+  'default-src': "'self'",
+  'style-src': "'self' 'unsafe-inline'",
+  'img-src': "'self' data:",
+  'object-src': "'none'",
+  'base-uri': "'none'",
+  'form-action': "'none'",
+  'frame-ancestors': "'none'",
+}
+
 /** The whole HTTP edge, ready to listen. Closing it ends long polls and streams and serves on until the rest is answered. */
 export const buildServer = async (deps: ServerDeps): Promise<App> => {
   const { publicUrl } = deps.config
@@ -87,9 +115,9 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
   const metrics = new Metrics(deps.services)
   metrics.watch(app)
   addHooks(app, deps, allowed)
-  await app.register(helmet, { contentSecurityPolicy: { directives: { defaultSrc: ["'none'"] } } })
+  await app.register(helmet, SECURITY_HEADERS)
   await app.register(swagger, documentOptions(publicUrl))
-  await app.register(swaggerUi, { routePrefix: '/docs', staticCSP: true })
+  await app.register(swaggerUi, { routePrefix: '/docs', staticCSP: DOCS_POLICY })
 
   const waiters = new Waiters()
   app.addHook('preClose', async () => waiters.endAll())

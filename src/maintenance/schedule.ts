@@ -4,6 +4,7 @@ import { deadlines, housekeeping } from './janitor.ts'
 import { reconciler } from './reconciler.ts'
 import { repeat } from './service.ts'
 import { settleSweep } from './settle-sweep.ts'
+import { stopConditions } from './stop-conditions.ts'
 
 /** The maintenance loops of a worker. Every worker runs them: each claims what it works on, so more of them do no harm. */
 export const startMaintenance = (context: ServiceContext, log: Log): { stop(): Promise<void> } => {
@@ -12,6 +13,7 @@ export const startMaintenance = (context: ServiceContext, log: Log): { stop(): P
     repeat(settleSweep(context), log),
     repeat(deadlines(context), log),
     repeat(housekeeping(context), log),
+    repeat(stopConditions(context), log),
   ]
   return {
     async stop() {

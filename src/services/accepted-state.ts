@@ -52,6 +52,7 @@ const NOTHING_DONE = {
   approvalAt: null,
   approvalNote: null,
   replayOf: null,
+  preflightId: null,
   replayedBy: [],
   compensates: null,
   after: [],

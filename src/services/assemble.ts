@@ -6,6 +6,7 @@ import { AppError } from '../domain/errors.ts'
 import type { OperationState } from '../storage/operation-state.ts'
 import { authenticate } from './authenticate.ts'
 import type { ServiceContext } from './context.ts'
+import { decideApproval } from './decide-approval.ts'
 import { getOperation, openStateReader } from './get-operation.ts'
 import { healthReport } from './health-report.ts'
 import { listOperations } from './list-operations.ts'
@@ -19,7 +20,9 @@ import { preflightReplay } from './preflight-replay.ts'
 import type { Principal } from './principal.ts'
 import { getCase, listCases } from './read-cases.ts'
 import { readiness } from './readiness.ts'
+import { replayOperation } from './replay.ts'
 import type {
+  ApprovalRequest,
   CancelRequest,
   CaseFilters,
   CasePosition,
@@ -33,6 +36,7 @@ import type {
   PageRequest,
   PauseRequest,
   PreflightRequest,
+  ReplayRequest,
   ResolveCaseRequest,
   SubmitRequest,
   WaitRequest,
@@ -123,6 +127,14 @@ export const assembleServices = (base: ServiceContext) => {
     },
     preflightReplay: (principal: Principal, id: string, request: PreflightRequest) =>
       preflightReplay(context, principal, id, request),
+    async replayOperation(principal: Principal, id: string, request: ReplayRequest) {
+      const replay = await replayOperation(context, principal, id, request)
+      return { operation: await shown(principal, replay.id), replayed: replay.replayed }
+    },
+    async decideApproval(principal: Principal, id: string, request: ApprovalRequest) {
+      await decideApproval(context, principal, id, request)
+      return shown(principal, id)
+    },
     listOperationTypes: (principal: Principal) => listOperationTypes(context, principal),
     getOperationType: (principal: Principal, name: string) => getOperationType(context, principal, name),
     pauseOperationType: (principal: Principal, name: string, request: { reason: string | null }) =>

@@ -96,7 +96,7 @@ export const preflightReplay = async (
       tenantId,
       operationId,
       scope,
-      facts: answer,
+      facts: { ...answer, version: facts.version },
       factsHash,
       requestedBy: principal.name,
       expiresInMinutes: PREFLIGHT_MINUTES,

@@ -96,18 +96,22 @@ export interface ReplayJudgement {
 
 /**
  * Reads the facts and judges them. `approving` is a replay that already exists and waits: it does not count as being in
- * progress. Errors: operation-not-found, unknown-operation-type (it is not installed any more).
+ * progress, and the version that its own creation has raised is taken as it was. Errors: operation-not-found, unknown-operation-type (it is not installed any more).
  */
 export const judgeReplay = async (
   connection: Connection,
   types: Types,
   key: { tenantId: number; operationId: string },
   scope: ReplayScope,
-  approving: string | null = null,
+  approving: { replay: string; version: number } | null = null,
 ): Promise<ReplayJudgement> => {
   const read = await readReplayFacts(connection, key, scope)
   if (!read) throw new AppError('operation-not-found', 'there is no such operation')
-  const facts = { ...read, liveReplays: read.liveReplays.filter((id) => id !== approving) }
+  const facts: ReplayFacts = {
+    ...read,
+    version: approving?.version ?? read.version,
+    liveReplays: read.liveReplays.filter((id) => id !== approving?.replay),
+  }
   const type = types.get(facts.type)
   if (!type) {
     throw new AppError(

@@ -94,3 +94,8 @@ export interface ReplayRequest {
   /** Blocking codes that the caller overrides; only signs of trouble can be. */
   force: string[]
 }
+
+export interface ApprovalRequest {
+  decision: 'approve' | 'reject'
+  note: string | null
+}

@@ -94,6 +94,20 @@ export const cancelBySystem = async (
   return true
 }
 
+/** The system's own pause, with what is shown as the operation's `error`. False: it is not running any more. */
+export const pauseBySystem = async (
+  { database, wakeUps }: Pick<ServiceContext, 'database' | 'wakeUps'>,
+  { tenantId, operationId }: { tenantId: number; operationId: string },
+  actor: `system:${string}`,
+  error: { code: string; detail: string },
+): Promise<boolean> => {
+  const stored = await requestPause(database, { tenantId, operationId, actor, reason: error.detail, error })
+  if (!stored) return false
+  wakeUps.send('stop')
+  await settleOperation({ database, wakeUps }, tenantId, operationId)
+  return true
+}
+
 /** Pauses an operation at its next safe boundary. Errors: operation-not-found, operation-not-pausable, version-conflict. */
 export const pauseOperation = async (
   context: StopContext,

@@ -79,13 +79,16 @@ const CONNECT_SECONDS = 5
 const QUEUE_MAX = 5_000
 const TRANSACTION_TRIES = 8
 
-interface Slot {
-  readonly client: postgres.Sql
-  readonly connection: Connection
+interface Life {
   alive: boolean
-  connected: boolean
   /** Statements without an answer: rejected when the connection closes, also those that the driver never sent. */
   readonly unanswered: Set<(error: unknown) => void>
+}
+
+interface Slot extends Life {
+  readonly client: postgres.Sql
+  readonly connection: Connection
+  connected: boolean
 }
 
 interface Waiter {
@@ -98,6 +101,7 @@ const lost = (cause?: unknown): AppError =>
   new AppError('database-unavailable', 'the connection to the database was lost', { cause })
 
 const openSlot = (options: DatabaseOptions): Slot => {
+  const life: Life = { alive: true, unanswered: new Set() }
   const client = postgres(options.url, {
     max: 1,
     prepare: options.prepare ?? true,
@@ -107,42 +111,32 @@ const openSlot = (options: DatabaseOptions): Slot => {
     max_lifetime: null,
     onnotice: () => {},
     onclose: () => {
-      slot.alive = false
-      for (const reject of slot.unanswered) reject(lost())
+      life.alive = false
+      for (const reject of life.unanswered) reject(lost())
     },
     // no other start-up parameters: a PgBouncer refuses those that it does not know
     connection: { application_name: options.name, TimeZone: 'UTC' },
   })
   const db = drizzle(client) // mutates its client: times stay text, JSON parameters are passed as text
-  const slot: Slot = {
-    client,
-    get connection() {
-      return connection
-    },
-    alive: true,
-    connected: false,
-    unanswered: new Set(),
-  }
-  const connection: Connection = { ...statementsOn(slot, client), db }
-  return slot
+  return Object.assign(life, { client, connection: { ...statementsOn(life, client), db }, connected: false })
 }
 
-const statementsOn = (slot: Slot, client: postgres.Sql): TransactionConnection => ({
+const statementsOn = (life: Life, client: postgres.Sql): TransactionConnection => ({
   sql: <T extends object>(strings: TemplateStringsArray, ...parameters: readonly Parameter[]) => {
-    if (!slot.alive) return Promise.reject(lost())
+    if (!life.alive) return Promise.reject(lost())
     // execute() starts it now, awaited or not: that is what pipelines a transaction in one round trip
-    return answered(slot, client(strings, ...(parameters as never[])).execute() as unknown as Promise<T[]>)
+    return answered(life, client(strings, ...(parameters as never[])).execute() as unknown as Promise<T[]>)
   },
   script: async (text) => {
-    if (!slot.alive) throw lost()
-    await answered(slot, client.unsafe(text).simple())
+    if (!life.alive) throw lost()
+    await answered(life, client.unsafe(text).simple())
   },
 })
 
-const answered = <T>(slot: Slot, statement: Promise<T>): Promise<T> =>
+const answered = <T>(life: Life, statement: Promise<T>): Promise<T> =>
   new Promise((resolve, reject) => {
-    slot.unanswered.add(reject)
-    statement.finally(() => slot.unanswered.delete(reject)).then(resolve, reject)
+    life.unanswered.add(reject)
+    statement.finally(() => life.unanswered.delete(reject)).then(resolve, reject)
   })
 
 /** The statements of a transaction: on the slot's connection and on no other one. */
@@ -297,23 +291,21 @@ export const openDatabase = (options: DatabaseOptions): Database => {
   const pipelined = <T>(steps: (sql: Sql) => { lock: Promise<unknown>; work: Promise<T> }): Promise<T> =>
     reserved(async (slot, { sql }) => {
       const begun = sql`begin`
-      const started = startSteps(slot, () => steps(sql))
+      let started: { lock: Promise<unknown>; work: Promise<T> }
+      try {
+        started = steps(sql)
+      } catch (error) {
+        // the transaction is open and nobody will end it: this slot is not used again
+        slot.alive = false
+        begun.catch(() => {})
+        throw error
+      }
       const settled = await Promise.allSettled([begun, started.lock, started.work, sql`commit`])
       const failed = settled.find((step) => step.status === 'rejected')
       // an error before COMMIT makes the server answer it with ROLLBACK: nothing stays open
       if (failed) throw failed.reason
       return await started.work
     })
-
-  /** Steps that throw instead of starting their statements leave a transaction open: that slot is not used again. */
-  const startSteps = <T>(slot: Slot, start: () => T): T => {
-    try {
-      return start()
-    } catch (error) {
-      slot.alive = false
-      throw error
-    }
-  }
 
   const repeated = async <T>(attempt: () => Promise<T>): Promise<T> => {
     for (let tries = 1; ; tries++) {

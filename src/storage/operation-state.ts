@@ -48,6 +48,7 @@ export interface OperationState {
   approvalAt: string | null
   approvalNote: string | null
   replayOf: string | null
+  preflightId: string | null
   replayedBy: string[]
   compensates: string | null
   after: string[]
@@ -84,7 +85,7 @@ export const readOperationStates = async (
       case when o.cancel_requested_at is not null and s.all_seen
         then greatest(o.cancel_requested_at, s.stop_seen_at) end as "cancelAcknowledgedAt",
       o.approval_required as "approvalRequired", o.approval_decision as "approvalDecision", o.approval_by as "approvalBy",
-      o.approval_at as "approvalAt", o.approval_note as "approvalNote", o.replay_of as "replayOf",
+      o.approval_at as "approvalAt", o.approval_note as "approvalNote", o.replay_of as "replayOf", o.preflight_id as "preflightId",
       coalesce((select jsonb_agg(r.id order by r.id) from operations r
         where r.tenant_id = o.tenant_id and r.replay_of = o.id), '[]') as "replayedBy",
       o.compensates, o.after, o.error, o.created_at as "createdAt", o.started_at as "startedAt",

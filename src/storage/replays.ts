@@ -10,6 +10,8 @@ export interface RecordedPreflight {
   expired: boolean
   /** The replay that it was used for. */
   usedBy: string | null
+  /** The operation's version that the facts were read at. */
+  version: number
 }
 
 export const readPreflight = async (
@@ -19,7 +21,7 @@ export const readPreflight = async (
 ): Promise<RecordedPreflight | null> => {
   const [row] = await sql<RecordedPreflight>`
     select id, operation_id as "operationId", scope, facts_hash as "factsHash", expires_at <= now() as expired,
-      used_by as "usedBy"
+      used_by as "usedBy", (facts ->> 'version')::float8 as version
     from replay_preflights where tenant_id = ${tenantId} and id = ${preflightId}::uuid`
   return row ?? null
 }

@@ -287,8 +287,28 @@ export const deadLetters = pgTable(
     createdAt: timestamp('created_at', { withTimezone: true, mode: 'string' })
       .default(sql`clock_timestamp()`)
       .notNull(),
+    closedAt: timestamp('closed_at', { withTimezone: true, mode: 'string' }),
+    closedBy: text('closed_by'),
+    closeReason: text('close_reason'),
+    closedAs: text('closed_as'),
   },
   (table) => [primaryKey({ columns: [table.tenantId, table.id], name: 'dead_letters_pkey' })],
+)
+
+export const incidentResolutions = pgTable(
+  'incident_resolutions',
+  {
+    tenantId: integer('tenant_id').notNull(),
+    id: uuid().defaultRandom().notNull(),
+    fingerprint: text().notNull(),
+    resolvedAt: timestamp('resolved_at', { withTimezone: true, mode: 'string' })
+      .default(sql`clock_timestamp()`)
+      .notNull(),
+    resolvedBy: text('resolved_by').notNull(),
+    fixedIn: text('fixed_in'),
+    reason: text().notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.tenantId, table.id], name: 'incident_resolutions_pkey' })],
 )
 
 export const replayPreflights = pgTable(

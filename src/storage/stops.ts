@@ -8,7 +8,8 @@ export interface StopRequest {
   reason: string | null
 }
 
-const lockAll = (sql: Sql, request: StopRequest): Promise<unknown> =>
+/** Locks an operation and then its shards (L1), for a change that concerns all of them. */
+export const lockOperation = (sql: Sql, request: Pick<StopRequest, 'tenantId' | 'operationId'>): Promise<unknown> =>
   Promise.all([
     sql`select 1 from operations where tenant_id = ${request.tenantId} and id = ${request.operationId}::uuid for no key update`,
     sql`
@@ -22,7 +23,7 @@ const lockAll = (sql: Sql, request: StopRequest): Promise<unknown> =>
  */
 export const requestCancel = (database: Database, request: StopRequest): Promise<boolean> =>
   database.lockThenWork((sql) => ({
-    lock: lockAll(sql, request),
+    lock: lockOperation(sql, request),
     work: sql`
       with o as (
         update operations set
@@ -45,14 +46,18 @@ export const requestCancel = (database: Database, request: StopRequest): Promise
   }))
 
 /** Stores a pause; the operation is `paused` once every shard has stopped at a safe boundary. False: nothing to pause. */
-export const requestPause = (database: Database, request: StopRequest): Promise<boolean> =>
+export const requestPause = (
+  database: Database,
+  request: StopRequest & { error?: { code: string; detail: string } },
+): Promise<boolean> =>
   database.lockThenWork((sql) => ({
-    lock: lockAll(sql, request),
+    lock: lockOperation(sql, request),
     work: sql`
       with o as (
         update operations set
           pause_requested_at = clock_timestamp(), pause_requested_by = ${request.actor}, pause_reason = ${request.reason},
-          status = 'pause_requested', version = version + 1
+          status = 'pause_requested', version = version + 1,
+          error = coalesce(${request.error ? JSON.stringify(request.error) : null}::text::jsonb, error)
         where tenant_id = ${request.tenantId} and id = ${request.operationId}::uuid and cancel_requested_at is null
           and status in ('pending', 'running')
         returning tenant_id, id, version, status),
@@ -74,7 +79,7 @@ export const requestPause = (database: Database, request: StopRequest): Promise<
  */
 export const resume = (database: Database, request: StopRequest): Promise<boolean> =>
   database.lockThenWork((sql) => ({
-    lock: lockAll(sql, request),
+    lock: lockOperation(sql, request),
     work: sql`
       with o as (
         update operations set

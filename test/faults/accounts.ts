@@ -34,12 +34,16 @@ export const checkPoll = (now: OperationState, before: OperationState | undefine
   return found
 }
 
+const uuidOf = (id: string): string => id.replace(/^op_/, '')
+
 /** P2 as the database has it: the counters of the shards against the latest entry of every item, in one snapshot. */
-export const checkCounters = async (sql: postgres.Sql): Promise<string[]> => {
+export const checkCounters = async (sql: postgres.Sql, operations: readonly string[]): Promise<string[]> => {
+  const ids = operations.map(uuidOf)
   const rows = await sql<{ operation_id: string; counters: string; ledger: string }[]>`
     with latest as (
       select distinct on (operation_id, ord) operation_id, ord, state, failure_class
-      from ledger_entries where state is not null order by operation_id, ord, seq desc),
+      from ledger_entries where operation_id = any(${ids}::uuid[]) and state is not null
+      order by operation_id, ord, seq desc),
     ledger as (
       select operation_id, concat_ws(' ', count(*) filter (where state = 'applied'),
         count(*) filter (where state = 'skipped'), count(*) filter (where state = 'failed'),
@@ -48,7 +52,7 @@ export const checkCounters = async (sql: postgres.Sql): Promise<string[]> => {
     counters as (
       select operation_id, concat_ws(' ', sum(applied), sum(skipped), sum(failed), sum(uncertain),
         sum(failed_transient)) as said
-      from operation_shards group by operation_id)
+      from operation_shards where operation_id = any(${ids}::uuid[]) group by operation_id)
     select c.operation_id, c.said as counters, coalesce(l.said, '0 0 0 0 0') as ledger
     from counters c left join ledger l using (operation_id)
     where c.said <> coalesce(l.said, '0 0 0 0 0')`
@@ -56,16 +60,19 @@ export const checkCounters = async (sql: postgres.Sql): Promise<string[]> => {
 }
 
 /** When all is over: one final event an operation, one `applied` an item, nothing open, nothing waiting. */
-export const checkEnd = async (sql: postgres.Sql): Promise<string[]> => {
+export const checkEnd = async (sql: postgres.Sql, operations: readonly string[]): Promise<string[]> => {
+  const ids = operations.map(uuidOf)
   const rows = await sql<{ what: string; n: string }[]>`
     select 'operations without exactly one final event' as what, count(*) as n from (
       select o.id from operations o left join operation_events e on e.tenant_id = o.tenant_id and e.operation_id = o.id
         and e.status = any(${FINAL})
+      where o.id = any(${ids}::uuid[])
       group by o.id having count(e.*) <> 1) as off
     union all
     select 'items without exactly one applied entry', count(*) from (
       select i.ord from operation_items i left join ledger_entries l on l.tenant_id = i.tenant_id
         and l.operation_id = i.operation_id and l.ord = i.ord and l.state = 'applied'
+      where i.operation_id = any(${ids}::uuid[])
       group by i.operation_id, i.ord having count(l.*) <> 1) as off
     union all select 'open cases', count(*) from reconciliation_cases where resolution is null
     union all select 'contradictions', count(*) from reconciliation_cases

@@ -126,7 +126,13 @@ interface Verdict {
 }
 
 /** One round at a time: what it accepted, what it saw, what it broke. */
-const runRound = async (stack: Stack, sql: postgres.Sql, round: number, random: () => number): Promise<Verdict> => {
+const runRound = async (
+  stack: Stack,
+  sql: postgres.Sql,
+  round: number,
+  random: () => number,
+  signal: AbortSignal,
+): Promise<Verdict> => {
   const startedAt = performance.now()
   const elapsedMs = (): number => performance.now() - startedAt
   const plans = planOperations(round, random)
@@ -163,6 +169,7 @@ const runRound = async (stack: Stack, sql: postgres.Sql, round: number, random: 
   const attack = Promise.all([submitAll, moveAll])
 
   const poll = async (): Promise<void> => {
+    signal.throwIfAborted()
     await Promise.all(
       [...accepted.keys()].map(async (id) => {
         const now = await getJson<OperationState>(`${stack.url}/operations/${id}`)
@@ -170,7 +177,7 @@ const runRound = async (stack: Stack, sql: postgres.Sql, round: number, random: 
         states.set(id, now)
       }),
     )
-    violations.push(...(await checkCounters(sql)))
+    violations.push(...(await checkCounters(sql, [...accepted.keys()])))
   }
 
   let attacking = true
@@ -205,7 +212,7 @@ const runRound = async (stack: Stack, sql: postgres.Sql, round: number, random: 
   }
 
   for (const [id, plan] of accepted) violations.push(...(await checkOperation(stack, id, plan)))
-  violations.push(...(await checkEnd(sql)))
+  violations.push(...(await checkEnd(sql, [...accepted.keys()])))
   const effects = await readIdleLog(stack)
   const rows = new Map(
     (
@@ -347,6 +354,8 @@ const main = async (): Promise<boolean> => {
   const random = createRandom(seed)
   console.log(`seed ${seed}, ${rounds} rounds; a round: ${EXTERNAL.operations} × ${EXTERNAL.items} external items,`)
   console.log(`${TRANSACTIONAL.operations} × ${TRANSACTIONAL.items} transactional ones, two workers`)
+  const interruption = new AbortController()
+  for (const name of ['SIGINT', 'SIGTERM'] as const) process.on(name, () => interruption.abort())
   const stack = await startStack(random)
   let isGood = false
   try {
@@ -356,7 +365,7 @@ const main = async (): Promise<boolean> => {
       const verdicts: Verdict[] = []
       printLine(COLUMNS)
       for (let round = 1; round <= rounds; round++) {
-        const verdict = await runRound(stack, sql, round, random)
+        const verdict = await runRound(stack, sql, round, random, interruption.signal)
         verdicts.push(verdict)
         printVerdict(verdict)
       }

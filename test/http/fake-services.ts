@@ -111,6 +111,12 @@ export class FakeServices {
       preflightReplay: async () => {
         throw new AppError('operation-not-found', 'There is no such operation')
       },
+      replayOperation: async () => {
+        throw new AppError('operation-not-found', 'There is no such operation')
+      },
+      decideApproval: async () => {
+        throw new AppError('operation-not-found', 'There is no such operation')
+      },
       listOperationTypes: async () => [],
       getOperationType: async () => null,
       pauseOperationType: async () => {

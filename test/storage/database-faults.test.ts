@@ -21,7 +21,7 @@ beforeAll(async () => {
   await admin`insert into locks values (1)`
 })
 afterAll(async () => {
-  await admin.end()
+  await admin.end({ timeout: 1 })
   await testDatabase.drop()
 })
 beforeEach(() => admin`truncate facts`)
@@ -218,7 +218,7 @@ afterAll(async () => {
 })
 
 test('case 91: sessions are killed again and again under load: every transaction is there as a whole or not at all', async () => {
-  const database = open({ size: 4 })
+  const database = open({ size: 4, acquireMs: 60_000 })
   const outcomes = { committed: 0, unavailable: 0 }
   let killing = true
   const killer = (async () => {

@@ -87,6 +87,7 @@ export const OperationResource = z
       checkpoints: z.string(),
       events: z.string(),
       replay_preflight: z.string(),
+      replay: z.string(),
     }),
   })
   .meta({ id: 'Operation' })
@@ -159,6 +160,7 @@ const toLinks = (id: string): OperationResource['links'] => {
     checkpoints: `${self}/checkpoints`,
     events: `${self}/events`,
     replay_preflight: `${self}/replay-preflight`,
+    replay: `${self}/replay`,
   }
 }
 

@@ -34,7 +34,7 @@ export const operationNotFound = (id: string): AppError =>
   new AppError('operation-not-found', `There is no operation ${id}`)
 
 /** The resource with the headers that polling needs. */
-const answer = (reply: FastifyReply, operation: OperationView): OperationResource => {
+export const answerOperation = (reply: FastifyReply, operation: OperationView): OperationResource => {
   reply.header('etag', etagOf(operation.version))
   if (!isFinal(operation.status)) reply.header('retry-after', String(retryAfterSeconds(operation)))
   return toOperation(operation)
@@ -84,7 +84,7 @@ const addSubmit = (app: App, { services, config }: RouteDeps): void => {
       if (replayed) reply.header('idempotent-replayed', 'true')
       // A client that waits for a pause polls even what is final already: the first answer always says when.
       reply.header('retry-after', String(retryAfterSeconds(operation)))
-      return answer(reply, operation)
+      return answerOperation(reply, operation)
     },
   )
 }
@@ -195,7 +195,7 @@ const addGet = (app: App, deps: RouteDeps): void => {
           operation = (await waitForOperation(request, id, { seconds, seenVersion }, deps)) ?? operation
         }
       }
-      const resource = answer(reply, operation)
+      const resource = answerOperation(reply, operation)
       if (!noneMatchHits(condition, operation.version)) return resource
       return sendNotModified(reply)
     },
@@ -245,7 +245,7 @@ const addCancel = (app: App, deps: RouteDeps): void => {
           settled = (await waitForOperation(request, id, { seconds, seenVersion: null }, deps)) ?? operation
       }
       reply.code(status)
-      return answer(reply, settled)
+      return answerOperation(reply, settled)
     },
   )
 }
@@ -286,7 +286,7 @@ const addPauseAndResume = (app: App, { services }: RouteDeps): void => {
           ifMatchVersion: matchVersionOf(request.headers['if-match']),
         })
         reply.code(status)
-        return answer(reply, operation)
+        return answerOperation(reply, operation)
       },
     )
   }

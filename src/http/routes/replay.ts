@@ -1,10 +1,13 @@
 import { z } from 'zod'
+import { AppError } from '../../domain/errors.ts'
 import { FAILURE_CLASSES } from '../../domain/failure.ts'
+import { parseId } from '../../domain/ids.ts'
 import { type App, JSON_TYPE, type RouteDeps, refusals } from '../app.ts'
 import { textField } from '../fields.ts'
-import { MAX_ITEM_KEY_BYTES, MAX_SCOPE_ITEM_KEYS } from '../limits.ts'
+import { MAX_FORCED_CODES, MAX_ITEM_KEY_BYTES, MAX_REASON_BYTES, MAX_SCOPE_ITEM_KEYS } from '../limits.ts'
+import { OperationResource, operationPath } from '../resources/operation.ts'
 import { PreflightResource, toPreflight } from '../resources/preflight.ts'
-import { OperationParams, operationIdOf } from './operations.ts'
+import { answerOperation, OperationParams, operationIdOf } from './operations.ts'
 
 /** `applied`, `skipped` and `uncertain` are no states to replay: a scope that names them is a mistake. */
 const REPLAYABLE_STATES = ['failed', 'unprocessed'] as const
@@ -22,7 +25,113 @@ const PreflightBody = z
   })
   .meta({ id: 'PreflightReplay' })
 
-export const addReplayRoutes = (app: App, { services }: RouteDeps): void => {
+const ReplayBody = z
+  .strictObject({
+    preflight_id: z.string(),
+    reason: textField(MAX_REASON_BYTES).describe('Why it may be done again; kept with the new operation.'),
+    force: z
+      .array(textField(MAX_REASON_BYTES))
+      .max(MAX_FORCED_CODES)
+      .nullish()
+      .describe(
+        'Codes of `blocked_by` to override: `bug-suspected` and tripped rates. Nothing uncertain can be forced.',
+      ),
+  })
+  .meta({ id: 'Replay' })
+
+const ApprovalBody = z
+  .strictObject({
+    decision: z.enum(['approve', 'reject']),
+    note: textField(MAX_REASON_BYTES).nullish().describe('Required to approve what nothing could undo.'),
+  })
+  .meta({ id: 'Approval' })
+
+export const addReplayRoutes = (app: App, deps: RouteDeps): void => {
+  addPreflight(app, deps)
+  addReplay(app, deps)
+  addApproval(app, deps)
+}
+
+const addReplay = (app: App, { services, config }: RouteDeps): void => {
+  app.post(
+    '/operations/:id/replay',
+    {
+      config: { access: 'write', produces: [JSON_TYPE] },
+      schema: {
+        tags: ['Replay'],
+        operationId: 'replayOperation',
+        summary: 'Replay what a preflight named, as a new operation',
+        description:
+          'A preflight is used once: a repeat answers with the same new operation and `Idempotent-Replayed: true`. Effect keys carry over, so what was applied is never sent again.',
+        params: OperationParams,
+        body: ReplayBody,
+        response: {
+          202: OperationResource,
+          ...refusals({
+            400: 'No such preflight of this operation, or no reason.',
+            404: 'No such operation.',
+            409: 'Blocked; `blocked_by` names what by.',
+            412: 'The preflight has expired, or the facts have changed.',
+          }),
+        },
+      },
+    },
+    async (request, reply) => {
+      const id = operationIdOf(request.params)
+      const preflightId = parseId('pf', request.body.preflight_id)
+      if (preflightId === null) {
+        throw new AppError('invalid-request', 'There is no such preflight of this operation', {
+          errors: [{ detail: 'is not the id of a preflight', pointer: '/preflight_id' }],
+        })
+      }
+      const { operation, replayed } = await services.replayOperation(request.principal, id, {
+        preflightId,
+        reason: request.body.reason,
+        force: request.body.force ?? [],
+      })
+      const location = `${config.publicUrl ?? ''}${operationPath(operation.id)}`
+      reply.code(202).header('location', location).header('operation-location', location)
+      if (replayed) reply.header('idempotent-replayed', 'true')
+      return answerOperation(reply, operation)
+    },
+  )
+}
+
+const addApproval = (app: App, { services }: RouteDeps): void => {
+  app.post(
+    '/operations/:id/approval',
+    {
+      config: { access: 'operate', produces: [JSON_TYPE] },
+      schema: {
+        tags: ['Replay'],
+        operationId: 'decideApproval',
+        summary: 'Approve or reject an operation that waits for a second person',
+        description: 'Never by the requester. A rejected operation ends `cancelled`, and nothing of it ever runs.',
+        params: OperationParams,
+        body: ApprovalBody,
+        response: {
+          200: OperationResource,
+          ...refusals({
+            403: 'The requester cannot decide.',
+            404: 'No such operation.',
+            409: 'It does not wait for an approval.',
+            412: 'The facts of its preflight have changed.',
+            422: 'A note is needed.',
+          }),
+        },
+      },
+    },
+    async (request, reply) => {
+      const operation = await services.decideApproval(request.principal, operationIdOf(request.params), {
+        decision: request.body.decision,
+        note: request.body.note ?? null,
+      })
+      return answerOperation(reply, operation)
+    },
+  )
+}
+
+const addPreflight = (app: App, { services }: RouteDeps): void => {
   app.post(
     '/operations/:id/replay-preflight',
     {

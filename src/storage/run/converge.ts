@@ -8,7 +8,7 @@
  *
  * It is an upsert because `UPDATE … FROM unnest` fell into a bad plan on large tables (1.7k instead of 5.1k items/s).
  */
-import type { FailureClass } from '../../domain/failure.ts'
+import { EXHAUSTED_RUNS_MAX, type FailureClass } from '../../domain/failure.ts'
 import type { EvidenceSource, ItemState } from '../../domain/ledger.ts'
 import { ints, texts } from '../array-literal.ts'
 import type { Database } from '../database.ts'
@@ -66,7 +66,15 @@ export const converge = async (database: Database, shard: ShardKey, evidence: Ev
       for no key update`,
     work: sql<{ moved: string; mine: boolean; stop_requested: 'pause' | 'cancel' | null; state: string }>`
       with u as materialized (
-        select * from unnest(
+        select ord, effect_key, send, effect, item,
+          -- decided here, once: ledger, effect, counters and dead letter take their class from it
+          case when class = 'transient' and fingerprint is not null and (
+            select count(distinct d.operation_id) from dead_letters d
+            where d.tenant_id = ${shard.tenantId} and d.effect_key = r.effect_key and d.fingerprint = r.fingerprint
+              and d.operation_id <> ${shard.operationId}::uuid) >= ${EXHAUSTED_RUNS_MAX - 1}::int
+            then 'bug_suspected' else class end as class,
+          reason_code, message, effect_ref, evidence_ref, retry_ms, retry_reason, fingerprint
+        from unnest(
           ${ints(reports.map((report) => report.ord))}::int[], ${column((report) => report.effectKey)}::text[],
           ${ints(reports.map((report) => report.send))}::int[], ${column((report) => report.effect)}::text[],
           ${column((report) => report.item)}::text[], ${column((report) => report.failureClass)}::text[],
@@ -74,7 +82,7 @@ export const converge = async (database: Database, shard: ShardKey, evidence: Ev
           ${column((report) => report.effectRef)}::text[], ${column((report) => report.evidenceRef)}::text[],
           ${ints(reports.map((report) => report.retry?.afterMs ?? null))}::int[],
           ${column((report) => report.retry?.reason ?? null)}::text[], ${column((report) => report.fingerprint)}::text[])
-          as u (ord, effect_key, send, effect, item, class, reason_code, message, effect_ref, evidence_ref, retry_ms,
+          as r (ord, effect_key, send, effect, item, class, reason_code, message, effect_ref, evidence_ref, retry_ms,
             retry_reason, fingerprint)),
       me as materialized (
         select tenant_id, operation_id, shard, type, stop_requested,

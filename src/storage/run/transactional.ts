@@ -6,7 +6,7 @@
  * The fence comes last on purpose. Taken first it held the shard row for the length of a batch, and heartbeats and cancels
  * waited behind it until leases ran out. A lost lease costs one rolled-back batch instead.
  */
-import type { FailureClass } from '../../domain/failure.ts'
+import { EXHAUSTED_RUNS_MAX, type FailureClass } from '../../domain/failure.ts'
 import type { ItemState } from '../../domain/ledger.ts'
 import { ints, texts } from '../array-literal.ts'
 import type { Sql } from '../database.ts'
@@ -87,7 +87,15 @@ export const commitBatch = async (
   const attempts = ints(outcomes.map((outcome) => itemOf.get(outcome.ord)?.attempt ?? 1))
   const rows = await sql`
     with u as materialized (
-      select * from unnest(
+      select ord, effect_key, item_key, input_hash, attempt, item,
+        -- as in converge: decided once, for all that derives from it
+        case when class = 'transient' and fingerprint is not null and (
+          select count(distinct d.operation_id) from dead_letters d
+          where d.tenant_id = ${lease.tenantId} and d.effect_key = r.effect_key and d.fingerprint = r.fingerprint
+            and d.operation_id <> ${lease.operationId}::uuid) >= ${EXHAUSTED_RUNS_MAX - 1}::int
+          then 'bug_suspected' else class end as class,
+        reason_code, message, effect_ref, retry_ms, fingerprint
+      from unnest(
         ${ints(outcomes.map((outcome) => outcome.ord))}::int[],
         ${texts(outcomes.map((outcome) => itemOf.get(outcome.ord)?.effectKey))}::text[],
         ${texts(outcomes.map((outcome) => itemOf.get(outcome.ord)?.key))}::text[],
@@ -99,7 +107,7 @@ export const commitBatch = async (
         ${texts(outcomes.map((outcome) => outcome.effectRef))}::text[],
         ${ints(outcomes.map((outcome) => outcome.retryMs))}::int[],
         ${texts(outcomes.map((outcome) => outcome.fingerprint))}::text[])
-        as u (ord, effect_key, item_key, input_hash, attempt, item, class, reason_code, message, effect_ref, retry_ms,
+        as r (ord, effect_key, item_key, input_hash, attempt, item, class, reason_code, message, effect_ref, retry_ms,
           fingerprint)),
     waited as (
       delete from item_retries r using u

@@ -1,0 +1,51 @@
+/**
+ * Keeps stop conditions armed while a replay runs: what a preflight would have refused pauses it, at a safe boundary, and
+ * the operation's `error` names the condition. A person looks, resolves, and resumes; if the condition still holds then, it
+ * pauses again.
+ */
+import { evaluateStopConditions, parseStopCondition } from '../domain/replay.ts'
+import type { ServiceContext } from '../services/context.ts'
+import { stopConditions as conditionsOf } from '../services/replay-judgement.ts'
+import { pauseBySystem } from '../services/stop.ts'
+import { type ArmedOperation, readArmedOperations } from '../storage/stop-conditions.ts'
+import { readTypeWindows, SILENT_WINDOW } from '../storage/type-minutes.ts'
+import type { MaintenanceService } from './service.ts'
+
+const EVERY_MS = 1_000
+const OPERATIONS_PER_RUN = 500
+const ERROR_WINDOW_MINUTES = 5
+
+export const stopConditions = (context: ServiceContext): MaintenanceService => {
+  const conditions = (operation: ArmedOperation) => {
+    const type = context.types.get(operation.type)
+    // the type's conditions guard replays; any operation keeps those that it was submitted with
+    if (operation.isReplay && type) return conditionsOf(type, operation)
+    return operation.stopIf.map(parseStopCondition).filter((condition) => condition !== null)
+  }
+
+  return {
+    name: 'stop-conditions',
+    everyMs: EVERY_MS,
+    async runOnce() {
+      const { database } = context
+      const armed = await database.query((connection) => readArmedOperations(connection, OPERATIONS_PER_RUN))
+      if (armed.length === 0) return { more: false }
+      const windows = await database.query((connection) => readTypeWindows(connection, ERROR_WINDOW_MINUTES))
+      for (const operation of armed) {
+        const window = windows.get(operation.type) ?? SILENT_WINDOW
+        const tripped = evaluateStopConditions(conditions(operation), {
+          ambiguousEffectTargets: operation.uncertain,
+          downstreamErrors5m: { count: window.errors, calls: window.calls },
+          replayRejects: { count: operation.rejected, calls: operation.ended },
+        }).filter((evaluation) => evaluation.tripped)
+        if (tripped.length === 0) continue
+        const names = tripped.map(({ condition, actual }) => `${condition} (now ${actual})`).join('; ')
+        await pauseBySystem(context, operation, 'system:stop-condition', {
+          code: 'stop-condition',
+          detail: `a stop condition tripped: ${names}`,
+        })
+      }
+      return { more: false }
+    },
+  }
+}

@@ -1,0 +1,77 @@
+import { AppError } from '../domain/errors.ts'
+import { approve, reject } from '../storage/approvals.ts'
+import type { OperationState } from '../storage/operation-state.ts'
+import { readPreflight } from '../storage/replays.ts'
+import type { ServiceContext } from './context.ts'
+import type { StateReader } from './get-operation.ts'
+import type { Principal } from './principal.ts'
+import { judgeReplay } from './replay-judgement.ts'
+import type { ApprovalRequest } from './requests.ts'
+
+type ApprovalContext = ServiceContext & { readState: StateReader }
+
+const notAwaiting = (state: OperationState): AppError =>
+  new AppError('not-awaiting-approval', `the operation is ${state.status}: there is nothing to decide`, {
+    extra: { operation_status: state.status },
+  })
+
+/**
+ * A second person lets a waiting operation run, or ends it. An approval is bound to the facts of the preflight: when they have
+ * changed since, there is nothing left that could be approved. The requester may cancel, and never approve.
+ * Errors: operation-not-found, not-awaiting-approval, self-approval, preflight-outdated, approval-note-required.
+ */
+export const decideApproval = async (
+  context: ApprovalContext,
+  principal: Principal,
+  operationId: string,
+  request: ApprovalRequest,
+): Promise<void> => {
+  const { database, wakeUps, readState } = context
+  const { tenantId } = principal
+  const state = await readState({ tenantId, id: operationId })
+  if (!state) throw new AppError('operation-not-found', 'there is no such operation')
+  if (state.status !== 'awaiting_approval') throw notAwaiting(state)
+  if (state.requestedBy === principal.name) {
+    throw new AppError('self-approval', 'whoever requested an operation cannot decide on it: another person has to')
+  }
+  if (request.decision === 'approve') {
+    refuseSilentRisk(context, state, request)
+    await refuseOutdated(context, state)
+  }
+  const decide = request.decision === 'approve' ? approve : reject
+  const decided = await decide(database, { tenantId, operationId, actor: principal.name, note: request.note })
+  if (!decided) throw notAwaiting((await readState({ tenantId, id: operationId })) ?? state)
+  wakeUps.send('work')
+  wakeUps.send('change')
+}
+
+/** Where nothing could undo the effects, the approver accepts that in so many words. */
+const refuseSilentRisk = ({ types }: ApprovalContext, state: OperationState, request: ApprovalRequest): void => {
+  const type = types.get(state.type)
+  if (type?.compensation === 'available' || request.note !== null) return
+  const why = type?.noCompensationReason ? ` (${type.noCompensationReason})` : ''
+  throw new AppError(
+    'approval-note-required',
+    `nothing can undo the effects of ${state.type}${why}: say in "note" that you accept this`,
+    { errors: [{ detail: 'is required where there is no compensation', pointer: '/note' }] },
+  )
+}
+
+const refuseOutdated = async ({ database, types }: ApprovalContext, state: OperationState): Promise<void> => {
+  const { tenantId, replayOf, preflightId } = state
+  if (replayOf === null || preflightId === null) return
+  const recorded = await database.query((connection) => readPreflight(connection, tenantId, preflightId))
+  const judgement =
+    recorded &&
+    (await database.query((connection) =>
+      judgeReplay(connection, types, { tenantId, operationId: replayOf }, recorded.scope, {
+        replay: state.id,
+        version: recorded.version,
+      }),
+    ))
+  if (judgement?.factsHash === recorded?.factsHash) return
+  throw new AppError(
+    'preflight-outdated',
+    'the facts have changed since the preflight: reject this one and ask for a new preflight',
+  )
+}

@@ -1,0 +1,55 @@
+import type { Database } from './database.ts'
+import { lockOperation } from './stops.ts'
+
+export interface ApprovalDecision {
+  tenantId: number
+  operationId: string
+  actor: string
+  note: string | null
+}
+
+/** Lets a waiting operation run. False: it does not wait for an approval (any more). */
+export const approve = (database: Database, decision: ApprovalDecision): Promise<boolean> =>
+  database.lockThenWork((sql) => ({
+    lock: lockOperation(sql, decision),
+    work: sql`
+      with o as (
+        update operations set
+          status = 'pending', approval_decision = 'approved', approval_by = ${decision.actor},
+          approval_at = clock_timestamp(), approval_note = ${decision.note}, version = version + 1
+        where tenant_id = ${decision.tenantId} and id = ${decision.operationId}::uuid and status = 'awaiting_approval'
+          and cancel_requested_at is null
+        returning tenant_id, id, version, status, run_after),
+      going as (
+        update operation_shards s set
+          state = 'ready', version = s.version + 1, run_at = greatest(now(), o.run_after)
+        from o where s.tenant_id = o.tenant_id and s.operation_id = o.id),
+      event as (
+        insert into operation_events (tenant_id, operation_id, version, kind, status, actor, reason)
+        select tenant_id, id, version, 'approved', status, ${decision.actor}, ${decision.note} from o)
+      select 1 from o`.then((rows) => rows.length > 0),
+  }))
+
+/** Ends a waiting operation: it is `cancelled`, with the note as its reason, and nothing of it ever ran. */
+export const reject = (database: Database, decision: ApprovalDecision): Promise<boolean> =>
+  database.lockThenWork((sql) => ({
+    lock: lockOperation(sql, decision),
+    work: sql`
+      with o as (
+        update operations set
+          status = 'cancelled', approval_decision = 'rejected', approval_by = ${decision.actor},
+          approval_at = clock_timestamp(), approval_note = ${decision.note}, cancel_requested_at = clock_timestamp(),
+          cancel_requested_by = ${decision.actor}, cancel_reason = coalesce(${decision.note}, 'the approval was refused'),
+          completed_at = clock_timestamp(), version = version + 1
+        where tenant_id = ${decision.tenantId} and id = ${decision.operationId}::uuid and status = 'awaiting_approval'
+          and cancel_requested_at is null
+        returning tenant_id, id, version, status),
+      stopped as (
+        update operation_shards s set
+          stop_requested = 'cancel', stop_seen_at = clock_timestamp(), version = s.version + 1
+        from o where s.tenant_id = o.tenant_id and s.operation_id = o.id),
+      event as (
+        insert into operation_events (tenant_id, operation_id, version, kind, status, actor, reason)
+        select tenant_id, id, version, 'rejected', status, ${decision.actor}, ${decision.note} from o)
+      select 1 from o`.then((rows) => rows.length > 0),
+  }))

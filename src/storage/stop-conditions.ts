@@ -1,0 +1,28 @@
+import type { Connection } from './database.ts'
+
+/** A running operation whose stop conditions are armed, with the figures that they speak of. */
+export interface ArmedOperation {
+  tenantId: number
+  operationId: string
+  type: string
+  isReplay: boolean
+  /** The operation's own conditions, besides the type's. */
+  stopIf: string[]
+  uncertain: number
+  rejected: number
+  /** Items with an outcome. */
+  ended: number
+}
+
+/** Replays that run, and operations that were submitted with conditions of their own, over all tenants. */
+export const readArmedOperations = ({ sql }: Connection, limit: number): Promise<ArmedOperation[]> =>
+  sql<ArmedOperation>`
+    select o.tenant_id as "tenantId", o.id as "operationId", o.type, o.replay_of is not null as "isReplay",
+      o.stop_if as "stopIf", s.uncertain, s.rejected, s.ended
+    from operations o, lateral (
+      select coalesce(sum(uncertain), 0)::float8 as uncertain,
+        coalesce(sum(failed_validation_rejected), 0)::float8 as rejected,
+        coalesce(sum(applied + skipped + failed + uncertain), 0)::float8 as ended
+      from operation_shards where tenant_id = o.tenant_id and operation_id = o.id) s
+    where o.completed_at is null and o.status = 'running' and (o.replay_of is not null or o.stop_if <> '[]')
+    limit ${limit}`

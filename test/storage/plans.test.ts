@@ -1,0 +1,137 @@
+import { uuidv7 } from 'uuidv7'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { type Connection, type Database, openDatabase, type Parameter, type Sql } from '../../src/storage/database.ts'
+import { readExplainedDoubts, takeDueLookups } from '../../src/storage/lookups.ts'
+import { readOperationStates } from '../../src/storage/operation-state.ts'
+import { claimIntents } from '../../src/storage/run/claim-intents.ts'
+import { claimExpiredShards, claimReadyShards, othersWait } from '../../src/storage/run/claim-shards.ts'
+import { renewLeases } from '../../src/storage/run/heartbeat.ts'
+import { readDueRetries, readOrphanedIntents, readWindow } from '../../src/storage/run/window.ts'
+import { readSettleFacts, readUnsettled } from '../../src/storage/settle.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { GRANT, TENANT } from '../support/races.ts'
+
+/** Operations, each with one ready shard and two items; a thirtieth of them is leased, has an intent and a retry. */
+const OPERATIONS = 100_000
+const BIG_TABLES = [
+  'operations',
+  'operation_shards',
+  'operation_items',
+  'effects',
+  'item_retries',
+  'ledger_entries',
+  'reconciliation_cases',
+]
+
+let testDatabase: TestDatabase
+let database: Database
+
+beforeAll(async () => {
+  testDatabase = await createTestDatabase()
+  database = openDatabase({ url: testDatabase.url, size: 2, name: 'plans', statementMs: 110_000 })
+  await database.transaction(async ({ script }) => {
+    await script(`
+      create temp table ids on commit drop as
+        select g, overlay(uuid_v7_floor(now())::text placing lpad(to_hex(g), 12, '0') from 25)::uuid as id
+        from generate_series(1, ${OPERATIONS}) g;
+      insert into operations (tenant_id, id, type, type_version, code_version, status, items_total, requested_by, risk, root_id,
+          completed_at)
+        select 1, id, 'grant', 1, 'c1', case g % 2 when 0 then 'pending' else 'succeeded' end, 2, 'tester', 'low', id,
+          case g % 2 when 1 then now() end from ids;
+      insert into operation_items (tenant_id, operation_id, ord, item_key, effect_key, input, input_hash)
+        select 1, id, o, 'i' || o, g || ':' || o, '{}', 'h' from ids, generate_series(0, 1) o;
+      insert into operation_shards (tenant_id, operation_id, shard, type, type_version, from_ord, to_ord, cursor, state,
+          lease_owner, lease_expires_at, lease_epoch, lease_ms, in_flight, waiting)
+        select 1, id, 0, 'grant', 1, 0, 2, case g % 30 when 0 then 2 else 0 end, case g % 30 when 0 then 'leased' else 'ready' end,
+          case g % 30 when 0 then gen_random_uuid() end, case g % 30 when 0 then now() + g % 7 * interval '1 s' end, 2, 30000,
+          case g % 30 when 0 then 1 else 0 end, case g % 30 when 0 then 1 else 0 end from ids;
+      insert into effects (tenant_id, effect_key, state, send, operation_id, shard, ord, attempt, lease_epoch, item_key,
+          input_hash, send_by)
+        select 1, 'old:' || g, case g % 30 when 0 then 'uncertain' else 'applied' end, 1, id, 0, 0, 1, 1, 'i0', 'h', now() from ids
+        union all
+        select 1, g || ':0', 'intent', 1, id, 0, 0, 1, 1, 'i0', 'h', now() from ids where g % 30 = 0;
+      insert into item_retries (tenant_id, operation_id, ord, shard, effect_key, attempt, reason)
+        select 1, id, 1, 0, g || ':1', 1, 'key_known' from ids where g % 30 = 0;
+      insert into ledger_entries (tenant_id, operation_id, ord, item_key, attempt, state, effect_key, input_hash, source,
+          code_version)
+        select 1, id, 0, 'i0', 1, 'applied', 'old:' || g, 'h', 'worker', 'c1' from ids;
+      insert into reconciliation_cases (tenant_id, operation_id, shard, ord, type, item_key, effect_key, send, cause,
+          next_lookup_at, closed_at, resolution)
+        select 1, id, 0, 0, 'grant', 'i0', 'old:' || g, 1,
+          case g % 100 when 0 then 'in_doubt_elsewhere' else 'send_outcome_unknown' end,
+          now() + g * interval '1 s', case when g % 100 > 3 then now() end, case when g % 100 > 3 then 'applied' end from ids`)
+  })
+  await database.query(({ script }) => script('analyze'))
+}, 120_000)
+afterAll(async () => {
+  await database.close()
+  await testDatabase.drop()
+})
+
+/** The plan of every statement that `work` runs, each for itself and without its effect. */
+const plansOf = async (work: (connection: Connection) => Promise<unknown>): Promise<string[]> => {
+  const plans: string[] = []
+  await database
+    .transaction(async ({ sql, script }) => {
+      const explaining: Sql = async <T extends object>(
+        strings: TemplateStringsArray,
+        ...parameters: readonly Parameter[]
+      ) => {
+        const [first = '', ...rest] = strings
+        const rows = await sql<{ 'QUERY PLAN': string }>(
+          Object.assign([`explain ${first}`, ...rest], { raw: strings.raw }) as unknown as TemplateStringsArray,
+          ...parameters,
+        )
+        plans.push(rows.map((row) => row['QUERY PLAN']).join('\n'))
+        return [] as T[]
+      }
+      await work({ sql: explaining, script } as Connection).catch(() => {}) // it finds no row in the plan
+      throw new Error('rolled back')
+    })
+    .catch((error: Error) => {
+      if (error.message !== 'rolled back') throw error
+    })
+  return plans
+}
+
+/** The big tables that a plan reads from end to end. */
+const readWhole = (plan: string): string[] =>
+  [...plan.matchAll(/Seq Scan on (\w+)/g)]
+    .map(([, table = '']) => table.replace(/_\d{6}$|_default$/, ''))
+    .filter((table) => BIG_TABLES.includes(table))
+
+const shard = { tenantId: TENANT, operationId: uuidv7(), shard: 0, workerId: crypto.randomUUID(), epoch: 2 }
+const worker = { workerId: shard.workerId, types: [GRANT] }
+const window = [{ ord: 0, key: 'i0', effectKey: '30:0', inputHash: 'h' }]
+
+test.each<[string, (connection: Connection) => Promise<unknown>]>([
+  ['the claim of a ready shard', (c) => claimReadyShards(c, { ...worker, limit: 4, perTenant: 4, afterTenant: 0 })],
+  ['the claim of a lease that ran out', (c) => claimExpiredShards(c, { ...worker, limit: 4 })],
+  ['the question whether others wait', (c) => othersWait(c, [GRANT])],
+  ['the claim of a window', (c) => claimIntents(c, shard, { from: 0, to: 1, items: window, sendByMs: 1_000 })],
+  ['the heartbeat', (c) => renewLeases(c, shard.workerId, [shard])],
+  ['the window', (c) => readWindow(c, shard, 0, 500)],
+  ['due retries', (c) => readDueRetries(c, shard, 100)],
+  ['the recovery of intents', (c) => readOrphanedIntents(c, shard, 500)],
+  [
+    'a poll by ids',
+    (c) =>
+      readOperationStates(
+        c,
+        [1, 2, 3].map(() => ({ tenantId: TENANT, id: uuidv7() })),
+      ),
+  ],
+  ['settle', (c) => readSettleFacts(c, TENANT, shard.operationId)],
+  ['due lookups', (c) => takeDueLookups(c, { types: ['grant'], limit: 64, holdMs: 1_000, only: null })],
+  [
+    'the lookup of one case',
+    (c) =>
+      takeDueLookups(c, { types: ['grant'], limit: 1, holdMs: 1_000, only: { tenantId: TENANT, caseId: uuidv7() } }),
+  ],
+  ['doubts that are explained', (c) => readExplainedDoubts(c, 64)],
+  ['the settle sweep', (c) => readUnsettled(c, 100)],
+])('%s reads no big table from end to end', async (_, work) => {
+  const plans = await plansOf(work)
+  expect(plans).not.toEqual([])
+  for (const plan of plans) expect(readWhole(plan), plan).toEqual([])
+})
