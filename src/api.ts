@@ -10,6 +10,8 @@ import { openDatabase } from './storage/database.ts'
 import { refuseNewerSchema } from './storage/migrate.ts'
 import { openWakeUps } from './storage/wake-ups.ts'
 
+/** Of the database. Most clients and proxies give up after 30 s: an answer has to come before. */
+const STATEMENT_MS = 15_000
 /** After `readyz` says 503, requests are served for so long, so that a load balancer that looks each second looks away first. */
 const DRAIN_NOTICE_MS = 1_500
 /** Then whoever still holds a connection, such as a download that nobody reads, is cut off: it must not hold up the drain. */
@@ -47,6 +49,7 @@ await runEntry(async () => {
     size: config.databasePool,
     name: 'opledger api',
     prepare: config.databasePrepare,
+    statementMs: STATEMENT_MS,
   })
   await refuseNewerSchema(database)
   const wakeUps = openWakeUps({

@@ -6,7 +6,12 @@ import type {
   CaseFilters,
   CasePosition,
   CheckpointPosition,
+  DeadLetterFilters,
+  DeadLetterPosition,
   EventPosition,
+  HistoryPosition,
+  IncidentFilters,
+  IncidentPosition,
   ItemFilters,
   ItemPosition,
   LedgerPosition,
@@ -17,15 +22,20 @@ import type {
   PreflightRequest,
   ReplayRequest,
   ResolveCaseRequest,
+  ResolveIncidentRequest,
   SubmitRequest,
+  UploadRequest,
   WaitRequest,
 } from '../services/requests.ts'
 import type {
   CaseView,
   CheckpointView,
+  DeadLetterView,
   EventView,
   Gauge,
   HealthReportView,
+  HistoryView,
+  IncidentView,
   ItemView,
   LedgerEntryView,
   OperationTypeView,
@@ -33,6 +43,7 @@ import type {
   Page,
   PreflightView,
   ReadinessView,
+  ResolvedIncidentView,
   WorkerView,
 } from '../services/views.ts'
 
@@ -66,6 +77,14 @@ export interface Services {
     id: string,
     request: PauseRequest,
   ): Promise<{ status: 200 | 202; operation: OperationView }>
+  /** All rows or none; `replayed`: the idempotency key was used before with the same bytes. */
+  uploadItems(
+    principal: Principal,
+    id: string,
+    request: UploadRequest,
+  ): Promise<{ added: number; total: number; replayed: boolean }>
+  /** Closes a draft. */
+  startDraft(principal: Principal, id: string, request: CancelRequest): Promise<OperationView>
   waitForChange(principal: Principal, id: string, request: WaitRequest): Promise<OperationView | null>
 
   listItems(
@@ -105,6 +124,28 @@ export interface Services {
   getCase(principal: Principal, id: string): Promise<CaseView | null>
   lookupCase(principal: Principal, id: string): Promise<CaseView>
   resolveCase(principal: Principal, id: string, request: ResolveCaseRequest): Promise<CaseView>
+
+  listDeadLetters(
+    principal: Principal,
+    filters: DeadLetterFilters,
+    page: PageRequest<DeadLetterPosition>,
+  ): Promise<Page<DeadLetterView, DeadLetterPosition>>
+  getDeadLetter(principal: Principal, id: string): Promise<DeadLetterView | null>
+  discardDeadLetter(principal: Principal, id: string, request: { reason: string }): Promise<DeadLetterView>
+  /** An incident's id is its fingerprint, 32 hex digits. */
+  listIncidents(
+    principal: Principal,
+    filters: IncidentFilters,
+    page: PageRequest<IncidentPosition>,
+  ): Promise<Page<IncidentView, IncidentPosition>>
+  getIncident(principal: Principal, id: string): Promise<IncidentView | null>
+  resolveIncident(principal: Principal, id: string, request: ResolveIncidentRequest): Promise<ResolvedIncidentView>
+  listItemHistory(
+    principal: Principal,
+    operationId: string,
+    itemKey: string,
+    page: PageRequest<HistoryPosition>,
+  ): Promise<Page<HistoryView, HistoryPosition>>
 
   preflightReplay(principal: Principal, operationId: string, request: PreflightRequest): Promise<PreflightView>
   replayOperation(

@@ -12,6 +12,7 @@ const TAG_DESCRIPTIONS: Readonly<Record<string, string>> = {
   Outcomes: 'What became of every item, with the evidence.',
   Replay: 'What a replay would touch, and what forbids it.',
   Reconciliation: 'Uncertain effects that wait for evidence.',
+  'Dead letters': 'Items whose attempts are used up, and the incidents that they are signs of.',
   'Operation types': 'What can be run, with its guarantees and limits.',
   Service: 'Workers, health, metrics, and the pages that explain problems.',
 }
@@ -122,6 +123,8 @@ const ANSWER_HEADERS: Readonly<Record<string, Node>> = {
   cancelOperation: { ...POLLING_HEADERS, 'Preference-Applied': textHeader('The wait that was applied.') },
   pauseOperation: POLLING_HEADERS,
   resumeOperation: POLLING_HEADERS,
+  startOperation: POLLING_HEADERS,
+  uploadItems: { 'Idempotent-Replayed': textHeader('`true` when the key and bytes were seen before.') },
 }
 
 const mendOperations = (document: Node): void => {
@@ -129,6 +132,8 @@ const mendOperations = (document: Node): void => {
     const id = operation.operationId as string
     if (operation[BODY_OPTIONAL] === true) (operation.requestBody as Node).required = false
     delete operation[BODY_OPTIONAL]
+    const body = STREAMED_BODIES[id]
+    if (body !== undefined) operation.requestBody = body
     for (const parameter of (operation.parameters ?? []) as Node[])
       if (parameter.in === 'header') parameter.name = toHeaderCase(parameter.name as string)
     for (const [status, response] of Object.entries(operation.responses as Record<string, Node>)) {
@@ -137,6 +142,17 @@ const mendOperations = (document: Node): void => {
       if (headers !== undefined && status.startsWith('2')) response.headers = headers
     }
   }
+}
+
+const NDJSON_ITEM = { type: 'string', description: 'One item a line: `{"key": …, "input": …}`.' }
+const CSV_TABLE = { type: 'string', description: 'A header, then one item a record.' }
+
+/** Bodies that are read as streams have no schema that the generator could see. */
+const STREAMED_BODIES: Readonly<Record<string, Node>> = {
+  uploadItems: {
+    required: true,
+    content: { 'application/x-ndjson': { schema: NDJSON_ITEM }, 'text/csv': { schema: CSV_TABLE } },
+  },
 }
 
 const toHeaderCase = (name: string): string => name.replace(/(^|-)[a-z]/g, (letter) => letter.toUpperCase())

@@ -25,7 +25,7 @@ const MAX_OFFSET_HOURS = 14
 
 /** RFC 3339 with an offset, in the range that PostgreSQL and people read alike. Kept as text: microseconds matter. */
 export const timeField = z.iso
-  .datetime({ offset: true })
+  .datetime({ offset: true, abort: true })
   .max(40)
   .refine((text) => Number(text.slice(0, 4)) >= EARLIEST_YEAR, `must not be before ${EARLIEST_YEAR}`)
   .refine(

@@ -18,6 +18,8 @@ declare module 'fastify' {
     produces?: readonly [string, ...string[]]
     /** No body, `{}` and `null` are the same. */
     bodyOptional?: boolean
+    /** Reads its body itself, as a stream, under limits of its own. */
+    readsStream?: boolean
   }
   interface FastifyRequest {
     /** Who asks; set on every route whose access is not `open`. */

@@ -1,5 +1,5 @@
 import { isUtf8 } from 'node:buffer'
-import { AppError } from '../domain/errors.ts'
+import { AppError, type ErrorCode } from '../domain/errors.ts'
 import type { Json } from '../domain/operation-type.ts'
 import { MAX_JSON_DEPTH } from './limits.ts'
 import { findTextFault, toPointer } from './text.ts'
@@ -12,7 +12,7 @@ import { findTextFault, toPointer } from './text.ts'
  * stack. An empty body is `undefined`.
  */
 export const parseJsonBody = (body: Buffer): Json | undefined => {
-  if (!isUtf8(body)) throw new AppError('malformed-json', 'The body is not valid UTF-8')
+  if (!isUtf8(body)) throw refusal('malformed-json', 'is not valid UTF-8')
   const text = body.toString('utf8').replace(/^\uFEFF/, '')
   if (text.trim() === '') return undefined
   refuseDepth(text)
@@ -21,13 +21,17 @@ export const parseJsonBody = (body: Buffer): Json | undefined => {
   return value
 }
 
+/** Of the whole text: each refusal has `errors`, so that a line of an upload can be named in place of the body. */
+const refusal = (code: ErrorCode, detail: string, cause?: unknown): AppError =>
+  new AppError(code, `The body ${detail}`, { errors: [{ detail, pointer: '' }], cause })
+
 const parse = (text: string): Json => {
   try {
     return JSON.parse(text) as Json
   } catch (cause) {
     const position = cause instanceof Error ? /position (\d+)/.exec(cause.message)?.[1] : undefined
     const where = position === undefined ? '' : ` (at character ${position})`
-    throw new AppError('malformed-json', `The body is not valid JSON${where}`, { cause })
+    throw refusal('malformed-json', `is not valid JSON${where}`, cause)
   }
 }
 
@@ -47,14 +51,12 @@ const refuseDepth = (text: string): void => {
     } else if (code === QUOTE) inString = true
     else if (isClosing(code)) depth--
     else if (isOpening(code) && ++depth > MAX_JSON_DEPTH)
-      throw new AppError(
-        'invalid-request',
-        `The body is nested more than ${MAX_JSON_DEPTH} levels deep (at character ${i})`,
-      )
+      throw refusal('invalid-request', `is nested more than ${MAX_JSON_DEPTH} levels deep (at character ${i})`)
   }
 }
 
-const FORBIDDEN_KEYS = new Set(['__proto__', 'constructor', 'prototype'])
+/** Member names that reach into prototypes. */
+export const FORBIDDEN_KEYS: ReadonlySet<string> = new Set(['__proto__', 'constructor', 'prototype'])
 
 interface Frame {
   readonly container: Json[] | { [key: string]: Json }

@@ -9,7 +9,7 @@ export const MAX_HEADER_BYTES = 16 * 1024
 export const MAX_URL_BYTES = 8 * 1024
 export const MAX_CONNECTIONS = 10_000
 export const HEADERS_TIMEOUT_MS = 15_000
-/** For the whole request, body included; a long poll starts after it. */
+/** For the whole request, body included; a long poll starts after it. Uploads have their own. */
 export const REQUEST_TIMEOUT_MS = 60_000
 /** Without a byte in either direction: ends clients that stop reading a download. Longer than any wait of ours. */
 export const CONNECTION_TIMEOUT_MS = 120_000
@@ -40,6 +40,17 @@ export const MAX_STOP_CONDITIONS = 16
 export const MAX_STOP_CONDITION_BYTES = 200
 export const MAX_PRIORITY = 1_000
 export const MAX_SCOPE_ITEM_KEYS = 10_000
+
+// Uploads
+export const MAX_UPLOAD_BYTES = 1024 * 1024 * 1024
+/** The slowest that 1 GiB may arrive is some 600 kB/s. */
+export const UPLOAD_TIMEOUT_MS = 30 * 60_000
+/** Of a line of NDJSON or a record of CSV. */
+export const MAX_ROW_BYTES = 1024 * 1024
+export const MAX_CSV_COLUMNS = 256
+export const MAX_CSV_COLUMN_BYTES = 255
+/** At a time in one process, which bounds their memory; over it 503. */
+export const MAX_UPLOADS = 8
 
 // Lists
 export const DEFAULT_PAGE_LIMIT = 50

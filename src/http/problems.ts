@@ -73,6 +73,24 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     meaning: 'No reconciliation case with this id is visible to the caller.',
     action: 'List the cases with `GET /reconciliation`.',
   },
+  'item-not-found': {
+    status: 404,
+    title: 'There is no such item',
+    meaning: 'The operation has no item with this key.',
+    action: 'List the items with `GET /operations/{id}/items`, and percent-encode the key in the path.',
+  },
+  'dead-letter-not-found': {
+    status: 404,
+    title: 'There is no such dead letter',
+    meaning: 'No dead letter with this id is visible to the caller.',
+    action: 'List the dead letters with `GET /dead-letters`.',
+  },
+  'incident-not-found': {
+    status: 404,
+    title: 'There is no such incident',
+    meaning: 'No dead letter visible to the caller belongs to an incident with this id.',
+    action: 'List the incidents with `GET /incidents`.',
+  },
   'operation-type-not-found': {
     status: 404,
     title: 'There is no such operation type',
@@ -100,14 +118,14 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
   'body-too-large': {
     status: 413,
     title: 'The body is too large',
-    meaning: 'The body exceeds 10 MiB.',
-    action: 'Split the work into several operations.',
+    meaning: 'The body exceeds the limit of its route: 10 MiB, or 1 GiB for the upload of items.',
+    action: 'Upload many items to a draft, and very many in several uploads.',
   },
   'unsupported-media-type': {
     status: 415,
     title: 'The media type of the body is not supported',
     meaning: 'The `Content-Type` or `Content-Encoding` of the body is none that the route reads.',
-    action: 'Send `Content-Type: application/json` in UTF-8, without a content encoding.',
+    action: 'Send the `Content-Type` that the detail names, in UTF-8, without a content encoding.',
   },
   'headers-too-large': {
     status: 431,
@@ -146,6 +164,13 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     meaning: 'The input of at least one item is refused by the type, so nothing was stored.',
     action: 'Read `errors`: each entry points to an item and says what is wrong with it.',
   },
+  'invalid-row': {
+    status: 422,
+    title: 'A row of the upload cannot be read',
+    meaning: 'At least one line of the body is no item: it breaks the format or a limit. Nothing was added.',
+    action:
+      'Read `errors`: each entry names a `line` and says what is wrong with it. Mend the rows and send all again.',
+  },
   'duplicate-item-key': {
     status: 422,
     title: 'Two items have the same key',
@@ -156,13 +181,13 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     status: 422,
     title: 'The operation has no items',
     meaning: 'An operation needs at least one item; nothing was stored.',
-    action: 'Send `items` with at least one entry.',
+    action: 'Send `items` with at least one entry, or upload some to the draft before it is started.',
   },
   'too-many-items': {
     status: 422,
-    title: 'There are too many items in one request',
-    meaning: 'At most 10,000 items can be sent inline; nothing was stored.',
-    action: 'Split the items into several operations.',
+    title: 'There are too many items',
+    meaning: 'At most 10,000 items can be sent inline, and an operation has at most 10,000,000; nothing was stored.',
+    action: 'Upload more than 10,000 items to a draft; split more than 10,000,000 into several operations.',
   },
   'idempotency-key-required': {
     status: 400,
@@ -212,6 +237,25 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     meaning: 'Items can be added only before the operation is started.',
     action: 'Submit another operation for further items.',
   },
+  'operation-type-changed': {
+    status: 409,
+    title: 'The operation type has changed since the draft was made',
+    meaning: 'All items of an operation are checked against one version of its type, and that version is gone.',
+    action: 'Cancel the draft, make a new one and upload the items again.',
+  },
+  'upload-in-progress': {
+    status: 409,
+    title: 'Another upload to the draft is under way',
+    meaning: 'A draft takes one upload at a time, and cannot be started during one. Nothing was changed.',
+    action: 'Try again when the other upload has ended; one whose client is gone ends within half a minute.',
+    retryAfterSeconds: 5,
+  },
+  'upload-lost': {
+    status: 409,
+    title: 'The upload was given up',
+    meaning: 'The upload stood still for too long, and another one took its place. Nothing was added.',
+    action: 'Send the upload again.',
+  },
   'not-awaiting-approval': {
     status: 409,
     title: 'The operation does not wait for an approval',
@@ -254,6 +298,12 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     title: 'The provider cannot be asked about this case',
     meaning: 'The operation type has no status lookup, or the case is closed.',
     action: 'Find the evidence by hand and resolve the case with it.',
+  },
+  'dead-letter-already-closed': {
+    status: 409,
+    title: 'The dead letter is already closed',
+    meaning: 'It was discarded or resolved before, or its effect is applied by now; the first closing stands.',
+    action: 'Read `outcome`, and who closed it and why.',
   },
   'database-unavailable': {
     status: 503,

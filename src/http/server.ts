@@ -6,6 +6,7 @@ import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { AppError } from '../domain/errors.ts'
 import { AllowedMethods } from './allowed-methods.ts'
 import { type App, JSON_TYPE, type RouteDeps } from './app.ts'
+import { endSlowBodies } from './body-timeouts.ts'
 import type { ServerDeps } from './deps.ts'
 import { documentOptions, toDocument } from './document.ts'
 import { makeErrorHandler } from './errors.ts'
@@ -19,16 +20,20 @@ import {
   MAX_CONNECTIONS,
   MAX_HEADER_BYTES,
   MAX_URL_BYTES,
-  REQUEST_TIMEOUT_MS,
+  UPLOAD_TIMEOUT_MS,
 } from './limits.ts'
 import { Metrics } from './metrics.ts'
 import { requestIdOf } from './request-ids.ts'
+import { addDeadLetterRoutes } from './routes/dead-letters.ts'
+import { addIncidentRoutes } from './routes/incidents.ts'
+import { addItemHistoryRoute } from './routes/item-history.ts'
 import { addOperationTypeRoutes } from './routes/operation-types.ts'
 import { addOperationRoutes } from './routes/operations.ts'
 import { addOutcomeRoutes } from './routes/outcomes.ts'
 import { addReconciliationRoutes } from './routes/reconciliation.ts'
 import { addReplayRoutes } from './routes/replay.ts'
 import { addServiceRoutes } from './routes/service.ts'
+import { addUploadRoutes } from './routes/uploads.ts'
 import { makeClientErrorHandler, watchSockets } from './socket-errors.ts'
 import { validatorCompiler } from './validation.ts'
 import { Waiters } from './waiters.ts'
@@ -71,7 +76,7 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
     logController: new LogController({ disableRequestLogging: true }),
     bodyLimit: MAX_BODY_BYTES,
     connectionTimeout: CONNECTION_TIMEOUT_MS,
-    requestTimeout: REQUEST_TIMEOUT_MS,
+    requestTimeout: UPLOAD_TIMEOUT_MS,
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
     http: {
       maxHeaderSize: MAX_HEADER_BYTES,
@@ -115,6 +120,7 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
   const metrics = new Metrics(deps.services)
   metrics.watch(app)
   addHooks(app, deps, allowed)
+  endSlowBodies(app)
   await app.register(helmet, SECURITY_HEADERS)
   await app.register(swagger, documentOptions(publicUrl))
   await app.register(swaggerUi, { routePrefix: '/docs', staticCSP: DOCS_POLICY })
@@ -123,9 +129,13 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
   app.addHook('preClose', async () => waiters.endAll())
   const routeDeps: RouteDeps = { ...deps, waiters }
   addOperationRoutes(app, routeDeps)
+  await addUploadRoutes(app, routeDeps)
   addOutcomeRoutes(app, routeDeps)
+  addItemHistoryRoute(app, routeDeps)
   addReplayRoutes(app, routeDeps)
   addReconciliationRoutes(app, routeDeps)
+  addDeadLetterRoutes(app, routeDeps)
+  addIncidentRoutes(app, routeDeps)
   addOperationTypeRoutes(app, routeDeps)
   addServiceRoutes(app, routeDeps, metrics)
   addDocumentRoute(app)

@@ -38,7 +38,7 @@ const toInvalidRequest = (issues: readonly $ZodIssue[], part: Part): AppError =>
 }
 
 /** Into a body a fault points with a JSON pointer; elsewhere with the parameter's name. */
-const toFaults = (issue: $ZodIssue, part: Part): Fault[] => {
+export const toFaults = (issue: $ZodIssue, part: Part): Fault[] => {
   const pointerTo = (path: readonly PropertyKey[]) => (part === 'body' ? toPointer(path) : String(path[0] ?? ''))
   if (issue.code === 'unrecognized_keys')
     return issue.keys.map((key) => ({

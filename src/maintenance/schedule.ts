@@ -1,6 +1,6 @@
 import type { Log } from '../log.ts'
 import type { ServiceContext } from '../services/context.ts'
-import { deadlines, housekeeping } from './janitor.ts'
+import { abandonedUploads, deadlines, housekeeping } from './janitor.ts'
 import { reconciler } from './reconciler.ts'
 import { repeat } from './service.ts'
 import { settleSweep } from './settle-sweep.ts'
@@ -12,6 +12,7 @@ export const startMaintenance = (context: ServiceContext, log: Log): { stop(): P
     repeat(reconciler(context, log), log),
     repeat(settleSweep(context), log),
     repeat(deadlines(context), log),
+    repeat(abandonedUploads(context), log),
     repeat(housekeeping(context), log),
     repeat(stopConditions(context), log),
   ]

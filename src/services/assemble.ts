@@ -6,9 +6,12 @@ import { AppError } from '../domain/errors.ts'
 import type { OperationState } from '../storage/operation-state.ts'
 import { authenticate } from './authenticate.ts'
 import type { ServiceContext } from './context.ts'
+import { discard, getDeadLetter, listDeadLetters } from './dead-letters.ts'
 import { decideApproval } from './decide-approval.ts'
 import { getOperation, openStateReader } from './get-operation.ts'
 import { healthReport } from './health-report.ts'
+import { getIncident, listIncidents, resolveIncident } from './incidents.ts'
+import { listItemHistory } from './item-history.ts'
 import { listOperations } from './list-operations.ts'
 import { listCheckpoints, listEvents, listItems, listLedger, streamItems, streamLedger } from './list-outcomes.ts'
 import { listWorkers } from './list-workers.ts'
@@ -27,7 +30,12 @@ import type {
   CaseFilters,
   CasePosition,
   CheckpointPosition,
+  DeadLetterFilters,
+  DeadLetterPosition,
   EventPosition,
+  HistoryPosition,
+  IncidentFilters,
+  IncidentPosition,
   ItemFilters,
   ItemPosition,
   LedgerPosition,
@@ -38,14 +46,18 @@ import type {
   PreflightRequest,
   ReplayRequest,
   ResolveCaseRequest,
+  ResolveIncidentRequest,
   SubmitRequest,
+  UploadRequest,
   WaitRequest,
 } from './requests.ts'
 import { resolveCase } from './resolve-case.ts'
+import { startDraft } from './start-draft.ts'
 import { cancelOperation, pauseOperation, resumeOperation } from './stop.ts'
 import { openSubmissionWriter } from './submission-writer.ts'
 import { submitOperation } from './submit.ts'
 import { openPulseReader } from './type-pulse.ts'
+import { uploadItems } from './upload-items.ts'
 import type { CaseView, OperationView } from './views.ts'
 import { changedSince, openChangeWaiter } from './wait-for-change.ts'
 
@@ -92,6 +104,12 @@ export const assembleServices = (base: ServiceContext) => {
       const { status } = await pauseOperation(context, principal, id, request)
       return { status, operation: await shown(principal, id) }
     },
+    uploadItems: (principal: Principal, id: string, request: UploadRequest) =>
+      uploadItems(context, principal, id, request),
+    async startDraft(principal: Principal, id: string, request: CancelRequest) {
+      await startDraft(context, principal, id, request)
+      return shown(principal, id)
+    },
     async resumeOperation(principal: Principal, id: string, request: PauseRequest) {
       const { status } = await resumeOperation(context, principal, id, request)
       return { status, operation: await shown(principal, id) }
@@ -125,6 +143,18 @@ export const assembleServices = (base: ServiceContext) => {
       await resolveCase(context, principal, id, request)
       return shownCase(principal, id)
     },
+    listDeadLetters: (principal: Principal, filters: DeadLetterFilters, page: PageRequest<DeadLetterPosition>) =>
+      listDeadLetters(context, principal, filters, page),
+    getDeadLetter: (principal: Principal, id: string) => getDeadLetter(context, principal, id),
+    discardDeadLetter: (principal: Principal, id: string, request: { reason: string }) =>
+      discard(context, principal, id, request),
+    listIncidents: (principal: Principal, filters: IncidentFilters, page: PageRequest<IncidentPosition>) =>
+      listIncidents(context, principal, filters, page),
+    getIncident: (principal: Principal, id: string) => getIncident(context, principal, id),
+    resolveIncident: (principal: Principal, id: string, request: ResolveIncidentRequest) =>
+      resolveIncident(context, principal, id, request),
+    listItemHistory: (principal: Principal, id: string, itemKey: string, page: PageRequest<HistoryPosition>) =>
+      listItemHistory(context, principal, id, itemKey, page),
     preflightReplay: (principal: Principal, id: string, request: PreflightRequest) =>
       preflightReplay(context, principal, id, request),
     async replayOperation(principal: Principal, id: string, request: ReplayRequest) {

@@ -3,7 +3,7 @@ import { AppError, type Fault } from '../domain/errors.ts'
 import type { OperationType } from '../domain/operation-type.ts'
 import { DEFAULT_STOP_IF, isStricter, parseStopCondition, type StopCondition } from '../domain/replay.ts'
 import type { Submission, SubmittedItem } from '../storage/submissions.ts'
-import { canonicalHash } from './canonical-hash.ts'
+import { checkItem } from './check-item.ts'
 import type { ServiceContext } from './context.ts'
 import type { Principal } from './principal.ts'
 import type { SubmitRequest } from './requests.ts'
@@ -39,7 +39,7 @@ export const checkSubmission = (
     type: type.name,
     typeVersion: type.version,
     codeVersion: type.codeVersion,
-    status: type.approval === 'always' ? 'awaiting_approval' : 'pending',
+    status: request.draft ? 'draft' : type.approval === 'always' ? 'awaiting_approval' : 'pending',
     requestedBy: principal.name,
     reason: request.reason,
     labels: request.labels,
@@ -53,18 +53,12 @@ export const checkSubmission = (
     requestHash,
     traceparent: request.traceparent,
     items,
-    shardEnds: shardEnds(type, items.length),
+    shardEnds: request.draft ? [] : shardEnds(type, items.length),
   }
 }
 
 const refuseUnavailable = (request: SubmitRequest): void => {
-  const member = request.draft
-    ? 'draft'
-    : request.after.length > 0
-      ? 'after'
-      : request.callbackUrl !== null
-        ? 'callback_url'
-        : null
+  const member = request.after.length > 0 ? 'after' : request.callbackUrl !== null ? 'callback_url' : null
   if (member === null) return
   throw new AppError('not-available-yet', `"${member}" is not available in this version: leave it out`, {
     errors: [{ detail: 'not available in this version', pointer: `/${member}` }],
@@ -99,7 +93,7 @@ const stricterConditions = (type: OperationType, request: SubmitRequest): string
 
 /** Checks each item against the type and makes its effect key. Names up to FAULTS_MAX faults at once. */
 const checkItems = (type: OperationType, request: SubmitRequest, rootOperationId: string): SubmittedItem[] => {
-  if (request.items.length === 0) {
+  if (request.items.length === 0 && !request.draft) {
     throw new AppError('items-missing', 'an operation needs at least one item in "items"', {
       errors: [{ detail: 'at least one item is needed', pointer: '/items' }],
     })
@@ -129,17 +123,16 @@ const checkItems = (type: OperationType, request: SubmitRequest, rootOperationId
       continue
     }
     seen.set(item.key, index)
-    const issues = type.validateInput(item.input)
-    const effect = issues.length === 0 ? type.effectKey({ key: item.key, input: item.input, rootOperationId }) : null
-    if (effect && 'issue' in effect) issues.push(effect.issue)
-    for (const issue of issues) {
+    const checked = checkItem(type, item, rootOperationId)
+    if ('item' in checked) {
+      items.push(checked.item)
+      continue
+    }
+    for (const issue of checked.issues) {
       if (faults.length < FAULTS_MAX) {
         faults.push({ detail: issue.detail, pointer: `/items/${index}/input${issue.pointer}` })
       }
     }
-    if (!effect || !('key' in effect)) continue
-    const input = JSON.stringify(item.input)
-    items.push({ key: item.key, effectKey: effect.key, input, inputHash: canonicalHash(item.input) })
   }
   if (duplicates.length > 0) {
     throw new AppError('duplicate-item-key', 'each item of an operation needs a key of its own', { errors: duplicates })

@@ -26,7 +26,7 @@ const TYPE_GAUGES: readonly { name: string; help: string; of: (gauges: TypeGauge
   },
   {
     name: 'dead_letters',
-    help: 'Items whose attempts are used up.',
+    help: 'Open dead letters: items whose attempts are used up.',
     of: (gauges) => gauges.deadLetters,
   },
   { name: 'calls_5m', help: 'Calls of the last 5 minutes.', of: (_, window) => window.calls },

@@ -1,3 +1,4 @@
+import type { Fault } from '../domain/errors.ts'
 import type { Json } from '../domain/operation-type.ts'
 
 /** What callers ask for, checked against the route's own schema, but not yet against types or facts. */
@@ -21,6 +22,21 @@ export interface SubmitRequest {
   /** The body as parsed, for the RFC 8785 hash. Its depth is bounded (`MAX_JSON_DEPTH`). */
   body: Json
   traceparent: string | null
+}
+
+/** One row of an upload: an item not yet checked against its type, or why it is none. Lines count from 1. */
+export type UploadRow = { line: number; key: string; input: Json } | { line: number; faults: Fault[] }
+
+export interface UploadRequest {
+  /** Some rows at a time, in order. More of the body is read only when they are asked for. */
+  rows: AsyncIterable<UploadRow[]>
+  /** `text`: inputs are cells of a table, which become values as the type's schema says. */
+  cells: 'json' | 'text'
+  /** Reads what is left of the body. SHA-256 of all of it and of how it is to be read, as base64url. */
+  hash(): Promise<string>
+  idempotencyKey: string | null
+  /** As in `CancelRequest`. */
+  ifMatchVersion: number | null
 }
 
 export interface CancelRequest {
@@ -82,6 +98,33 @@ export interface ResolveCaseRequest {
   note: string | null
   retry: boolean
 }
+
+export interface DeadLetterFilters {
+  operationId: string | null
+  type: string | null
+  failureClass: string[]
+  /** The fingerprint. */
+  incidentId: string | null
+  status: string[]
+}
+/** Oldest first, by the database's own text. */
+export type DeadLetterPosition = { createdAt: string; id: string }
+
+export interface IncidentFilters {
+  type: string | null
+  status: string[]
+}
+/** In the order of their first dead letter; the id is the fingerprint. */
+export type IncidentPosition = { firstSeenAt: string; id: string }
+
+export interface ResolveIncidentRequest {
+  /** The version that mends the cause, as the caller names it. */
+  fixedIn: string | null
+  reason: string
+}
+
+/** By time; `rank` and `position` keep what happened in one instant in its order. */
+export type HistoryPosition = { at: string; rank: number; operationId: string; position: number }
 
 export interface PreflightRequest {
   /** Null: the default scope. */

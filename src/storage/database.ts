@@ -18,7 +18,8 @@
  * to the connection that replaces a lost one, each alone. A reserved one forgets them; here they are rejected. So no statement of a dead transaction can land on a new connection: neither after a cut, nor after a lost COMMIT reply.
  * A COMMIT whose reply was lost surfaces as `connection-lost`: the caller re-reads before it acts.
  *
- * Limits: `size` connections, QUEUE_MAX waiting callers, ACQUIRE_MS for a slot, STATEMENT_MS for a statement.
+ * Limits: `size` connections, QUEUE_MAX waiting callers, ACQUIRE_MS for a slot, STATEMENT_MS for a statement. The server
+ * enforces the last one; when its answer is overdue by SILENCE_MS, the network went quiet and the slot is given up.
  */
 import { drizzle, type PostgresJsDatabase } from 'drizzle-orm/postgres-js'
 import postgres from 'postgres'
@@ -68,11 +69,14 @@ export interface DatabaseOptions {
   prepare?: boolean
   acquireMs?: number
   statementMs?: number
+  /** How much later than `statementMs` an answer may come. */
+  silenceMs?: number
   lockMs?: number
 }
 
 const ACQUIRE_MS = 5_000
 const STATEMENT_MS = 30_000
+const SILENCE_MS = 5_000
 const LOCK_MS = 10_000
 const IDLE_IN_TRANSACTION_MS = 5_000
 const CONNECT_SECONDS = 5
@@ -83,6 +87,8 @@ interface Life {
   alive: boolean
   /** Statements without an answer: rejected when the connection closes, also those that the driver never sent. */
   readonly unanswered: Set<(error: unknown) => void>
+  /** While the slot is held: fires when nothing was answered for longer than any statement may take. */
+  silence: NodeJS.Timeout | null
 }
 
 interface Slot extends Life {
@@ -101,7 +107,7 @@ const lost = (cause?: unknown): AppError =>
   new AppError('database-unavailable', 'the connection to the database was lost', { cause })
 
 const openSlot = (options: DatabaseOptions): Slot => {
-  const life: Life = { alive: true, unanswered: new Set() }
+  const life: Life = { alive: true, unanswered: new Set(), silence: null }
   const client = postgres(options.url, {
     max: 1,
     prepare: options.prepare ?? true,
@@ -136,7 +142,11 @@ const statementsOn = (life: Life, client: postgres.Sql): TransactionConnection =
 const answered = <T>(life: Life, statement: Promise<T>): Promise<T> =>
   new Promise((resolve, reject) => {
     life.unanswered.add(reject)
-    statement.finally(() => life.unanswered.delete(reject)).then(resolve, reject)
+    const settled = (): void => {
+      life.unanswered.delete(reject)
+      life.silence?.refresh()
+    }
+    statement.finally(settled).then(resolve, reject)
   })
 
 /** The statements of a transaction: on the slot's connection and on no other one. */
@@ -164,6 +174,18 @@ const setLimits = async ({ sql }: Connection, options: DatabaseOptions): Promise
       set_config('jit', 'off', false)`
 }
 
+const watchSilence = (slot: Slot, ms: number): void => {
+  slot.silence = setTimeout(() => {
+    discard(slot)
+    for (const reject of slot.unanswered) reject(lost())
+  }, ms)
+}
+
+const stopWatching = (slot: Slot): void => {
+  if (slot.silence) clearTimeout(slot.silence)
+  slot.silence = null
+}
+
 const discard = (slot: Slot): void => {
   slot.alive = false
   // what the client still waits for is rejected; nobody is interested in it any more
@@ -172,6 +194,7 @@ const discard = (slot: Slot): void => {
 
 export const openDatabase = (options: DatabaseOptions): Database => {
   const acquireMs = options.acquireMs ?? ACQUIRE_MS
+  const silenceMs = (options.statementMs ?? STATEMENT_MS) + (options.silenceMs ?? SILENCE_MS)
   const free: Slot[] = []
   const waiters: Waiter[] = []
   const held = new Set<Slot>()
@@ -179,6 +202,7 @@ export const openDatabase = (options: DatabaseOptions): Database => {
 
   const acquire = async (): Promise<Slot> => {
     const slot = await waitForSlot()
+    watchSilence(slot, silenceMs)
     if (slot.connected) return slot
     try {
       await setLimits(slot.connection, options)
@@ -224,6 +248,7 @@ export const openDatabase = (options: DatabaseOptions): Database => {
 
   const release = (slot: Slot): void => {
     held.delete(slot)
+    stopWatching(slot)
     if (closing || !slot.alive) discard(slot)
     else free.push(slot)
     const waiter = closing ? undefined : waiters.shift()

@@ -14,6 +14,7 @@ export interface TypeGauges {
   oldestWaitingSeconds: number
   uncertainItems: number
   casesOpen: number
+  /** Open ones. */
   deadLetters: number
 }
 
@@ -38,7 +39,10 @@ export const readTypeGauges = async ({ sql }: Connection): Promise<TypeGauges[]>
       select type, 0, 0, null, 0, count(*), 0
       from (select type from reconciliation_cases where closed_at is null limit ${CASES_MAX}) c group by type
       union all
-      select type, 0, 0, null, 0, 0, count(*) from (select type from dead_letters limit ${DEAD_LETTERS_MAX}) d group by type)
+      select type, 0, 0, null, 0, 0, count(*)
+      from (
+        select type from dead_letter_standings where closed_as is null and status = 'open' limit ${DEAD_LETTERS_MAX}) d
+      group by type)
     select type, sum(ready)::float8 as "shardsReady", sum(leased)::float8 as "shardsLeased",
       coalesce(max(waiting), 0)::float8 as "oldestWaitingSeconds", sum(uncertain)::float8 as "uncertainItems",
       sum(cases)::float8 as "casesOpen", sum(dead)::float8 as "deadLetters"

@@ -23,6 +23,7 @@ export interface TypeStanding {
   type: string
   /** Since the oldest item that nobody works on was due; null: nothing waits. */
   oldestWaitingSeconds: number | null
+  /** Open ones. */
   deadLetters: number
   casesOpenOver24h: number
   uncertain: number
@@ -50,7 +51,10 @@ export const readTypeStandings = async (
       from (select * from ready union all select * from abandoned) w group by type),
     dead as (
       select type, count(*)::float8 as n
-      from (select type from dead_letters where tenant_id = ${tenantId} limit ${DEAD_LETTERS_MAX}) d group by type),
+      from (
+        select type from dead_letter_standings
+        where tenant_id = ${tenantId} and closed_as is null and status = 'open' limit ${DEAD_LETTERS_MAX}) d
+      group by type),
     overdue as (
       select type, count(*)::float8 as n
       from (

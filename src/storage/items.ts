@@ -44,6 +44,8 @@ export const listItemRows = async (
   const conditions: (SQL | undefined)[] = [
     eq(sql`i.tenant_id`, tenantId),
     sql`i.operation_id = ${operationId}::uuid`,
+    // what an upload has not finished does not exist
+    sql`i.ord < o.items_total`,
     afterOrd === null ? undefined : gt(sql`i.ord`, afterOrd),
     filters.key === null ? undefined : eq(sql`i.item_key`, filters.key),
     filters.state.length > 0 ? inArray(sql`coalesce(l.state, 'unprocessed')`, [...filters.state]) : undefined,

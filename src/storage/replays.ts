@@ -87,7 +87,8 @@ export const insertReplay = (
           where tenant_id = ${replay.tenantId} and operation_id = ${replay.of}::uuid and state is not null
           union all
           select ord, null, 'unprocessed', null from operation_items
-          where tenant_id = ${replay.tenantId} and operation_id = ${replay.of}::uuid) known
+          where tenant_id = ${replay.tenantId} and operation_id = ${replay.of}::uuid and ord < (
+            select items_total from operations where tenant_id = ${replay.tenantId} and id = ${replay.of}::uuid)) known
         order by ord, seq desc nulls last),
       copied as (
         insert into operation_items (tenant_id, operation_id, ord, item_key, effect_key, input, input_hash)

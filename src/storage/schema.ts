@@ -347,6 +347,29 @@ export const operationEvents = pgTable(
   ],
 )
 
+export const operationUploads = pgTable(
+  'operation_uploads',
+  {
+    tenantId: integer('tenant_id').notNull(),
+    operationId: uuid('operation_id').notNull(),
+    id: uuid().notNull(),
+    state: text().default('live').notNull(),
+    fromOrd: integer('from_ord').notNull(),
+    added: integer().default(0).notNull(),
+    uploadKey: text('upload_key'),
+    requestHash: text('request_hash'),
+    requestedBy: text('requested_by').notNull(),
+    startedAt: timestamp('started_at', { withTimezone: true, mode: 'string' })
+      .default(sql`clock_timestamp()`)
+      .notNull(),
+    lastSeenAt: timestamp('last_seen_at', { withTimezone: true, mode: 'string' })
+      .default(sql`clock_timestamp()`)
+      .notNull(),
+    completedAt: timestamp('completed_at', { withTimezone: true, mode: 'string' }),
+  },
+  (table) => [primaryKey({ columns: [table.tenantId, table.operationId, table.id], name: 'operation_uploads_pkey' })],
+)
+
 export const workers = pgTable('workers', {
   id: uuid().primaryKey().notNull(),
   host: text().notNull(),

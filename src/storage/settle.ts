@@ -91,15 +91,13 @@ export const readUnsettled = async (
   limit: number,
 ): Promise<{ tenantId: number; operationId: string }[]> => {
   const rows = await sql<{ tenant_id: number; id: string }>`
-    select o.tenant_id, o.id from operations o
+    select o.tenant_id, o.id from operations o, lateral (
+      -- an aggregate is looked up per open operation; as EXISTS it was a join that reads the shards of all history
+      select coalesce(bool_and(s.state = 'done'), true) as done, coalesce(sum(s.uncertain), 0) as uncertain
+      from operation_shards s where s.tenant_id = o.tenant_id and s.operation_id = o.id) n
     where o.completed_at is null and o.status not in ('draft', 'awaiting_approval', 'paused')
-      and not exists (
-        select from operation_shards s
-        where s.tenant_id = o.tenant_id and s.operation_id = o.id and s.state <> 'done')
-      and not (o.status = 'reconciliation_required' and exists (
-        select from operation_shards s
-        where s.tenant_id = o.tenant_id and s.operation_id = o.id and s.uncertain > 0))
-    limit ${limit}`
+      and n.done and not (o.status = 'reconciliation_required' and n.uncertain > 0)
+    order by o.tenant_id, o.id limit ${limit}`
   return rows.map((row) => ({ tenantId: row.tenant_id, operationId: row.id }))
 }
 

@@ -16,7 +16,7 @@ export interface Submission {
   type: string
   typeVersion: number
   codeVersion: string
-  status: 'pending' | 'awaiting_approval'
+  status: 'draft' | 'pending' | 'awaiting_approval'
   requestedBy: string
   reason: string | null
   labels: Record<string, string>
@@ -30,7 +30,7 @@ export interface Submission {
   requestHash: string
   traceparent: string | null
   items: readonly SubmittedItem[]
-  /** Upper bounds of the shards' ranges, ascending; the first begins at 0. */
+  /** Upper bounds of the shards' ranges, ascending; the first begins at 0. A draft has none yet. */
   shardEnds: readonly number[]
 }
 

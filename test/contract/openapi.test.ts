@@ -46,6 +46,7 @@ describe('the OpenAPI document', () => {
         'POST /operations/{id}/pause',
         'POST /operations/{id}/resume',
         'GET /operations/{id}/items',
+        'GET /operations/{id}/items/{key}/history',
         'GET /operations/{id}/ledger',
         'GET /operations/{id}/checkpoints',
         'GET /operations/{id}/events',
@@ -54,6 +55,12 @@ describe('the OpenAPI document', () => {
         'GET /reconciliation/{case_id}',
         'POST /reconciliation/{case_id}/lookup',
         'POST /reconciliation/{case_id}/resolve',
+        'GET /dead-letters',
+        'GET /dead-letters/{id}',
+        'POST /dead-letters/{id}/discard',
+        'GET /incidents',
+        'GET /incidents/{id}',
+        'POST /incidents/{id}/resolve',
         'GET /operation-types',
         'GET /operation-types/{name}',
         'POST /operation-types/{name}/pause',
@@ -80,7 +87,7 @@ describe('the OpenAPI document', () => {
 
   it('asks for a body only where one is needed', () => {
     const needed = operations.filter(({ requestBody }) => requestBody?.required).map(({ operationId }) => operationId)
-    expect(needed.sort()).toEqual(['resolveCase', 'submitOperation'])
+    expect(needed.sort()).toEqual(['discardDeadLetter', 'resolveCase', 'resolveIncident', 'submitOperation'])
   })
 
   // Clients ignore members and values that they do not know, so nothing in an answer is closed.
@@ -92,7 +99,15 @@ describe('the OpenAPI document', () => {
       for (const [member, value] of Object.entries(node)) look(value, `${at}/${member}`)
     }
     for (const { operationId, responses } of operations) look(responses, operationId)
-    const requests = new Set(['SubmitOperation', 'SubmittedItem', 'ResolveCase', 'PreflightReplay', 'LookupCase'])
+    const requests = new Set([
+      'SubmitOperation',
+      'SubmittedItem',
+      'ResolveCase',
+      'PreflightReplay',
+      'LookupCase',
+      'DiscardDeadLetter',
+      'ResolveIncident',
+    ])
     for (const [name, schema] of Object.entries(document.components.schemas))
       if (!requests.has(name)) look(schema, name)
     expect(closed).toEqual([])

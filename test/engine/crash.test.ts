@@ -91,7 +91,11 @@ describe('a worker that is killed', () => {
     )
     await untilStatus(service, id, ['reconciliation_required', 'succeeded'])
     const rows = await service.database.query(
-      ({ sql }) => sql<{ id: string; pid: number }>`select id, pid from workers where id in (${first.id}::uuid, ${second.id}::uuid)`,
+      ({ sql }) =>
+        sql<{
+          id: string
+          pid: number
+        }>`select id, pid from workers where id in (${first.id}::uuid, ${second.id}::uuid)`,
     )
     expect(new Set(rows.map((row) => row.id))).toEqual(new Set([first.id, second.id]))
     expect(Math.max(...applied('again'))).toBe(1)

@@ -48,9 +48,8 @@ describe('a worker that is told to stop under load', () => {
       const { id } = await service.submit('grant', items)
       const shard = async () => {
         const [row] = await service.database.query(
-          ({ sql }) => sql<{ state: string; owner: string | null; epoch: number; in_flight: number; expires: string | null }>`
-            select state, lease_owner as owner, lease_epoch::int as epoch, in_flight, lease_expires_at as expires
-            from operation_shards where operation_id = ${id}::uuid`,
+          ({ sql }) => sql<{ owner: string | null; expires: string | null }>`
+            select lease_owner as owner, lease_expires_at as expires from operation_shards where operation_id = ${id}::uuid`,
         )
         if (!row) throw new Error('there is no such shard')
         return row
@@ -64,10 +63,8 @@ describe('a worker that is told to stop under load', () => {
       first.kill('SIGTERM')
       const exited = waitForExit(first.child)
       await eventually('it drained', async () => {
-        const { owner, expires, epoch } = await shard()
+        const { owner, expires } = await shard()
         if (owner === first.id) leasedUntil.add(expires)
-        // nobody took it over while it drained
-        if (owner !== null && owner !== first.id) expect(epoch).toBe(2)
         return first.child.exitCode !== null
       })
       expect(await exited).toEqual({ code: 0, signal: null })
@@ -76,9 +73,9 @@ describe('a worker that is told to stop under load', () => {
 
       const view = await untilStatus(service, id, 'succeeded')
       expect(view.counts).toMatchObject({ applied: 12, uncertain: 0 })
-      expect((await shard()).epoch).toBe(2)
+      // one entry an item, all from whoever called: nobody took over what was in flight
       const ledger = await service.ledger(id)
-      expect(ledger).toHaveLength(12)
+      expect(ledger.map((entry) => `${entry.source} ${entry.state}`)).toEqual(Array(12).fill('worker applied'))
       expect(new Set(ledger.map((entry) => entry.attempt))).toEqual(new Set([1]))
       expect(new Set(ledger.map((entry) => entry.workerId))).toEqual(new Set([first.id, second.id]))
       for (const { key } of items) expect(effects.entry(`grant:${key}`)).toMatchObject({ requests: 1, applied: 1 })

@@ -36,12 +36,7 @@ const run = async (type: string, modes: string[]): Promise<OperationView> => {
     type,
     modes.map((mode) => ({ key: mode, input: { mode } })),
   )
-  const view = await untilStatus(service, id, [
-    'succeeded',
-    'partially_succeeded',
-    'failed',
-    'reconciliation_required',
-  ])
+  const view = await untilStatus(service, id, ['succeeded', 'partially_succeeded', 'failed', 'reconciliation_required'])
   await expectConserved(service, id)
   return view
 }
@@ -169,7 +164,11 @@ describe('an external type through a real worker', () => {
       if (view.status === 'succeeded') break
       expect(view.status).toMatch(/pending|running/)
     }
-    expect(await service.view(id)).toMatchObject({ status: 'succeeded', counts: { applied: 2, failed: 0 }, failures: {} })
+    expect(await service.view(id)).toMatchObject({
+      status: 'succeeded',
+      counts: { applied: 2, failed: 0 },
+      failures: {},
+    })
     for (const status of seen) expect(status).toMatch(/running|succeeded/)
   })
 })

@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { type PausingProxy, openPausingProxy } from '../support/pausing-proxy.ts'
+import { openPausingProxy, type PausingProxy } from '../support/pausing-proxy.ts'
 import {
   eventually,
   expectConserved,
@@ -93,7 +93,10 @@ describe('case 9: heartbeats that do not arrive', () => {
     const other = await start(service.url)
     const view = await untilStatus(service, id, ['reconciliation_required', 'running'])
     expect(view.counts.total).toBe(20)
-    await eventually('it was taken over', async () => (await shard(id)).owner === other.workerId || (await shard(id)).epoch >= 2)
+    await eventually(
+      'it was taken over',
+      async () => (await shard(id)).owner === other.workerId || (await shard(id)).epoch >= 2,
+    )
     await eventually('the others are done', async () => (await service.view(id)).counts.applied >= 16)
     proxy.resume()
     // what the first worker saw arrives late: two effects were applied, and two intents were never sent

@@ -84,7 +84,10 @@ describe('a transactional type', () => {
       { failureClass: 'conflict', reasonCode: '23514', attempt: 1 },
     ])
     expect(await written('b-')).toEqual(
-      [...found.values()].filter((item) => item.state === 'applied').map((item) => item.key).sort(),
+      [...found.values()]
+        .filter((item) => item.state === 'applied')
+        .map((item) => item.key)
+        .sort(),
     )
     await expectConserved(service, id)
   })
@@ -101,7 +104,10 @@ describe('a transactional type', () => {
           await tx`do $$ begin raise exception 'induced' using errcode = current_setting('test.code'); end $$`
         }
       }
-      const { id } = await service.submit('place', Array.from({ length: 15 }, (_, i) => good(`f-${code}-${i}`)))
+      const { id } = await service.submit(
+        'place',
+        Array.from({ length: 15 }, (_, i) => good(`f-${code}-${i}`)),
+      )
       const view = await untilStatus(service, id, 'succeeded')
       expect(view.counts).toMatchObject({ applied: 15, failed: 0 })
       expect(faults).toBeGreaterThan(9)
@@ -158,7 +164,12 @@ describe('a transactional type', () => {
   })
 
   it('a handler that does not come back loses its batch, not its neighbours', async () => {
-    const stalling: OperationType = { ...type, name: 'stalling', stallMs: 300, retry: { ...type.retry, maxAttempts: 1 } }
+    const stalling: OperationType = {
+      ...type,
+      name: 'stalling',
+      stallMs: 300,
+      retry: { ...type.retry, maxAttempts: 1 },
+    }
     const own = await openTestService({ types: [stalling] })
     await own.database.query(({ sql }) => sql`create table place (key text, number int, name text)`)
     const runner = await startTestEngine({ url: own.url, types: [stalling] })

@@ -70,7 +70,10 @@ describe('a worker that lost its lease', () => {
       // only its heartbeats are cut off: what it has to say about its calls still arrives
       const zombie = await startTestEngine({ url: service.url, controlUrl: proxy.url, types: [type] })
       engines.push(zombie)
-      const { id } = await service.submit('held', ['a', 'b', 'c', 'd'].map((key) => ({ key })))
+      const { id } = await service.submit(
+        'held',
+        ['a', 'b', 'c', 'd'].map((key) => ({ key })),
+      )
       await eventually('its calls are in the air', () => calls.waiting().length === 3)
       proxy.pause()
       const mine = await shardOf(id)

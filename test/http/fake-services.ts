@@ -75,6 +75,12 @@ export class FakeServices {
       },
       pauseOperation: async (_principal, id) => ({ status: 202, operation: fake.find(id) }),
       resumeOperation: async (_principal, id) => ({ status: 200, operation: fake.find(id) }),
+      async uploadItems(_principal, _id, request) {
+        let added = 0
+        for await (const rows of request.rows) added += rows.length
+        return { added, total: added, replayed: false }
+      },
+      startDraft: async (_principal, id) => fake.find(id),
       waitForChange: (_principal, id, { seconds, seenVersion, signal }) =>
         new Promise((resolve) => {
           const done = () => {
@@ -107,6 +113,19 @@ export class FakeServices {
       },
       resolveCase: async () => {
         throw new AppError('case-already-resolved', 'It is resolved', { extra: { resolution: 'applied' } })
+      },
+      listDeadLetters: async () => ({ items: [], next: null }),
+      getDeadLetter: async () => null,
+      discardDeadLetter: async () => {
+        throw new AppError('dead-letter-already-closed', 'It is closed', { extra: { outcome: 'discarded' } })
+      },
+      listIncidents: async () => ({ items: [], next: null }),
+      getIncident: async () => null,
+      resolveIncident: async () => {
+        throw new AppError('incident-not-found', 'There is no such incident')
+      },
+      listItemHistory: async () => {
+        throw new AppError('item-not-found', 'There is no such item')
       },
       preflightReplay: async () => {
         throw new AppError('operation-not-found', 'There is no such operation')

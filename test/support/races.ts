@@ -156,6 +156,9 @@ export const holdShard = (url: string, shard: ShardKey): Promise<Hold> =>
 export const holdOperation = (url: string, operationId: string): Promise<Hold> =>
   hold(url, (sql) => sql`select 1 from operations where id = ${operationId} for no key update`)
 
+export const holdDeadLetter = (url: string, id: string): Promise<Hold> =>
+  hold(url, (sql) => sql`select 1 from dead_letters where id = ${id} for no key update`)
+
 /** Until exactly so many sessions of this database wait for a lock. They queue in the order in which they came. */
 export const untilWaiting = (database: Database, count: number): Promise<void> =>
   until(`${count} sessions wait for a lock`, async () => {

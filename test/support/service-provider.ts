@@ -24,8 +24,8 @@ export const UNKNOWN: SendOutcome = { state: 'uncertain', reasonCode: 'TIMEOUT' 
 export const BUSY: SendOutcome = { state: 'failed', failureClass: 'transient', reasonCode: 'BUSY' }
 
 const targetOf = (key: string, input: Json): string =>
-  typeof input === 'object' && input !== null && !Array.isArray(input) && typeof input['target'] === 'string'
-    ? input['target']
+  typeof input === 'object' && input !== null && !Array.isArray(input) && typeof input.target === 'string'
+    ? input.target
     : key
 
 export const openProvider = (): Provider => {

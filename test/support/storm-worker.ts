@@ -24,7 +24,7 @@ import {
   readWindow,
 } from '../../src/storage/run/window.ts'
 import { markStarted } from '../../src/storage/settle.ts'
-import { NO_WAKE_UPS } from './races.ts'
+import { expireLease, NO_WAKE_UPS } from './races.ts'
 import { answer, bringHome, EXTERNAL, type Sent, type Storm, TRANSACTIONAL } from './storm-actors.ts'
 import type { Random } from './storm-random.ts'
 
@@ -55,6 +55,7 @@ export const workOnce = async (storm: Storm, random: Random): Promise<void> => {
       lease.type === EXTERNAL.name ? await runExternal(storm, lease, random) : await runBatches(storm, lease, random)
     if (!lives) {
       storm.figures.crashes++
+      if (random.once(2)) await expireLease(storm.database, lease)
       return
     }
     const finished = await finishShard(storm.database, lease)

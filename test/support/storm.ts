@@ -34,7 +34,7 @@ import { findViolations } from './storm-audit.ts'
 import { type Random, seededRandom } from './storm-random.ts'
 import { workOnce } from './storm-worker.ts'
 
-const ITEMS = 16
+const ITEMS = 12
 const SHARDS = 2
 const WORKERS = 4
 const RECONCILERS = 2

@@ -19,7 +19,7 @@ import { traceparentOf } from '../trace-context.ts'
 import { waitForOperation } from '../waiting.ts'
 import { SubmitBody, toSubmitRequest } from './submit-body.ts'
 
-const TAGS = ['Operations']
+export const OPERATION_TAGS = ['Operations']
 
 export const OperationParams = z.object({ id: z.string().describe('The id of an operation.') })
 
@@ -56,7 +56,7 @@ const addSubmit = (app: App, { services, config }: RouteDeps): void => {
     {
       config: { access: 'write', produces: [JSON_TYPE] },
       schema: {
-        tags: TAGS,
+        tags: OPERATION_TAGS,
         operationId: 'submitOperation',
         summary: 'Submit an operation',
         description:
@@ -137,7 +137,7 @@ const addList = (app: App, { services }: RouteDeps): void => {
     {
       config: { access: 'read', produces: [JSON_TYPE] },
       schema: {
-        tags: TAGS,
+        tags: OPERATION_TAGS,
         operationId: 'listOperations',
         summary: 'List operations, newest first',
         description: `Besides the parameters below, \`label.NAME=VALUE\` selects by labels (at most ${MAX_LABELS}).`,
@@ -166,7 +166,7 @@ const addGet = (app: App, deps: RouteDeps): void => {
     {
       config: { access: 'read', produces: [JSON_TYPE] },
       schema: {
-        tags: TAGS,
+        tags: OPERATION_TAGS,
         operationId: 'getOperation',
         summary: 'Read an operation, or wait for it',
         description:
@@ -204,7 +204,7 @@ const addGet = (app: App, deps: RouteDeps): void => {
 
 export const ReasonBody = z.strictObject({ reason: textField(MAX_REASON_BYTES).nullish() })
 
-const ConditionHeaders = z.object({ 'if-match': z.string().optional() })
+export const ConditionHeaders = z.object({ 'if-match': z.string().optional() })
 
 const addCancel = (app: App, deps: RouteDeps): void => {
   app.post(
@@ -212,7 +212,7 @@ const addCancel = (app: App, deps: RouteDeps): void => {
     {
       config: { access: 'write', produces: [JSON_TYPE], bodyOptional: true },
       schema: {
-        tags: TAGS,
+        tags: OPERATION_TAGS,
         operationId: 'cancelOperation',
         summary: 'Cancel an operation',
         description:
@@ -258,7 +258,7 @@ const addPauseAndResume = (app: App, { services }: RouteDeps): void => {
       {
         config: { access: 'write', produces: [JSON_TYPE], bodyOptional: true },
         schema: {
-          tags: TAGS,
+          tags: OPERATION_TAGS,
           operationId: `${verb}Operation`,
           summary: isPause ? 'Pause an operation' : 'Resume a paused operation',
           description: isPause

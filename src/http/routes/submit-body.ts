@@ -18,7 +18,7 @@ import {
 } from '../limits.ts'
 import { byteLength } from '../text.ts'
 
-const ItemBody = z
+export const ItemBody = z
   .strictObject({
     key: textField(MAX_ITEM_KEY_BYTES).describe('Names the target; unique within the operation.'),
     input: jsonField.describe('References, not copies of records; checked by the type.'),
@@ -48,7 +48,10 @@ export const SubmitBody = z
     priority: z.int().min(-MAX_PRIORITY).max(MAX_PRIORITY).optional().describe('Higher goes first; default 0.'),
     run_after: timeField.nullish(),
     deadline_at: timeField.nullish(),
-    draft: z.boolean().optional(),
+    draft: z
+      .boolean()
+      .optional()
+      .describe('Items can be uploaded until it is started with `POST /operations/{id}/start`.'),
     callback_url: textField(MAX_CALLBACK_URL_BYTES).nullish(),
     after: z.array(textField(MAX_ITEM_KEY_BYTES)).max(MAX_AFTER).optional().describe('Ids of operations.'),
     stop_if: z

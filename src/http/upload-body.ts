@@ -1,0 +1,76 @@
+import { createHash } from 'node:crypto'
+import type { Readable } from 'node:stream'
+import { AppError } from '../domain/errors.ts'
+import { MAX_UPLOAD_BYTES } from './limits.ts'
+
+/** A body that is read as a stream: no more of it is in memory than the chunk at hand. */
+export interface UploadBody {
+  bytes: AsyncGenerator<Buffer>
+  /** Reads what is left. SHA-256 of the whole body, and of `readAs`, as base64url. */
+  hash(): Promise<string>
+}
+
+const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf])
+
+/** `readAs`: the same bytes, read in another way, are another upload. */
+export const openUploadBody = (source: Readable, readAs: string, maxBytes = MAX_UPLOAD_BYTES): UploadBody => {
+  const hash = createHash('sha256').update(`${readAs}\n`)
+  const bytes = withoutMark(checked(source, maxBytes, (chunk) => hash.update(chunk)))
+  return {
+    bytes,
+    async hash() {
+      for (;;) if ((await bytes.next()).done) break
+      return hash.digest('base64url')
+    },
+  }
+}
+
+async function* checked(
+  source: Readable,
+  maxBytes: number,
+  look: (chunk: Buffer) => void,
+): AsyncGenerator<Buffer, void, void> {
+  let size = 0
+  // Left half-read, the stream must live on: destroying it would cut the connection that the refusal goes out on.
+  const chunks = source.iterator({ destroyOnReturn: false })
+  try {
+    for (;;) {
+      const { done, value } = await nextChunk(chunks)
+      if (done) return
+      size += value.length
+      if (size > maxBytes) throw tooLarge(maxBytes)
+      look(value)
+      yield value
+    }
+  } finally {
+    await chunks.return?.()
+  }
+}
+
+const nextChunk = async (chunks: AsyncIterator<Buffer>): Promise<IteratorResult<Buffer>> => {
+  try {
+    return await chunks.next()
+  } catch (cause) {
+    throw new AppError('malformed-request', 'The body ended before it was complete; nothing was added', { cause })
+  }
+}
+
+async function* withoutMark(chunks: AsyncGenerator<Buffer>): AsyncGenerator<Buffer> {
+  let head: Buffer | null = Buffer.alloc(0)
+  for await (const chunk of chunks) {
+    if (head === null) {
+      yield chunk
+      continue
+    }
+    head = Buffer.concat([head, chunk])
+    if (head.length < BYTE_ORDER_MARK.length) continue
+    yield head.subarray(0, BYTE_ORDER_MARK.length).equals(BYTE_ORDER_MARK)
+      ? head.subarray(BYTE_ORDER_MARK.length)
+      : head
+    head = null
+  }
+  if (head !== null && head.length > 0) yield head
+}
+
+export const tooLarge = (maxBytes: number): AppError =>
+  new AppError('body-too-large', `The body exceeds ${maxBytes} bytes: send the items in several uploads`)

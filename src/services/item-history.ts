@@ -1,0 +1,52 @@
+import { AppError } from '../domain/errors.ts'
+import { findItemPlace, type HistoryRow, listHistoryRows } from '../storage/item-history.ts'
+import type { ServiceContext } from './context.ts'
+import { readPage } from './paging.ts'
+import type { Principal } from './principal.ts'
+import type { HistoryPosition, PageRequest } from './requests.ts'
+import type { HistoryView, LedgerEntryView, Page } from './views.ts'
+
+/**
+ * What happened to an item from its first attempt to its last replay, asked from any operation of the chain that has it.
+ * Errors: operation-not-found, item-not-found.
+ */
+export const listItemHistory = async (
+  { database }: Pick<ServiceContext, 'database'>,
+  { tenantId }: Principal,
+  operationId: string,
+  itemKey: string,
+  { limit, position }: PageRequest<HistoryPosition>,
+): Promise<Page<HistoryView, HistoryPosition>> => {
+  const key = { tenantId, operationId, itemKey }
+  const page = await database.query(async (connection) => {
+    const place = await findItemPlace(connection, key)
+    if (place === 'no-operation') throw new AppError('operation-not-found', 'there is no such operation')
+    if (place === 'no-item') throw new AppError('item-not-found', 'the operation has no item with this key')
+    return readPage(
+      limit,
+      (rows) => listHistoryRows(connection, key, position, rows),
+      (row): HistoryPosition => ({
+        at: row.at,
+        rank: row.rank,
+        operationId: row.operationId,
+        position: row.position,
+      }),
+    )
+  })
+  return { items: page.items.map(historyView), next: page.next }
+}
+
+/** The columns of the ledger are filled where the row is an entry, and nowhere else. */
+const isEntry = (row: HistoryRow): row is HistoryRow & LedgerEntryView => row.kind === 'ledger_entry'
+
+const historyView = (row: HistoryRow): HistoryView => ({
+  kind: row.kind,
+  at: row.at,
+  operationId: row.operationId,
+  replayOf: row.replayOf,
+  actor: row.by,
+  reason: row.reason,
+  deadLetterId: row.deadLetterId,
+  incidentId: row.fingerprint,
+  entry: isEntry(row) ? row : null,
+})
