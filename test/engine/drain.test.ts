@@ -1,7 +1,14 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type EffectServer, startEffectServer } from '../support/effect-server.ts'
 import { waitForExit } from '../support/processes.ts'
-import { eventually, expectConserved, openTestService, type TestService, untilStatus } from '../support/service.ts'
+import {
+  eventually,
+  expectConserved,
+  openTestService,
+  PROCESSES_MS,
+  type TestService,
+  untilStatus,
+} from '../support/service.ts'
 import { grantType, writeTypeFile } from '../support/service-types.ts'
 import { openWorkerFleet } from '../support/worker-process.ts'
 
@@ -35,7 +42,7 @@ afterAll(async () => {
   file.remove()
 })
 
-describe('a worker that is told to stop under load', () => {
+describe('a worker that is told to stop under load', { timeout: PROCESSES_MS }, () => {
   it('case 5, case 101: beats until its calls are home, gives its leases back, charges nothing and exits with 0', async () => {
     const fleet = openWorkerFleet({
       databaseUrl: service.url,

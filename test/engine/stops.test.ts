@@ -5,6 +5,7 @@ import {
   eventually,
   expectConserved,
   openTestService,
+  PROCESSES_MS,
   principal,
   type TestService,
   untilStatus,
@@ -152,7 +153,7 @@ describe('a pause', () => {
   })
 })
 
-describe('a stop that its worker does not live to see', () => {
+describe('a stop that its worker does not live to see', { timeout: PROCESSES_MS }, () => {
   let effects: EffectServer
   let grants: TestService
   const file = writeTypeFile([grantType('grant')])

@@ -1,7 +1,6 @@
 /** Drafts with the real use cases on a real database: what is added, what is refused, and that a refusal adds nothing. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { loadOperationTypes, type TypeRegistry } from '../../src/operation-types/registry.ts'
-import { removeAbandonedUpload } from '../../src/services/abandoned-uploads.ts'
 import { CSV, type DraftApi, line, lines, NDJSON, openDraftApi, uuidOf } from '../support/drafts.ts'
 import { plantedType } from '../support/planted-operation.ts'
 import { until } from '../support/processes.ts'
@@ -268,48 +267,5 @@ describe('POST /operations/{id}/start', () => {
     expect([cancelled.status, cancelled.body.status]).toEqual([200, 'cancelled'])
     expect((await start(id)).body).toMatchObject({ code: 'operation-not-draft', operation_status: 'cancelled' })
     expect((await api.upload(id, line('b'))).status).toBe(409)
-  })
-})
-
-describe('an upload that does not end', () => {
-  it('keeps the draft to itself; when its client goes away, nothing was added', async () => {
-    const id = await api.draft()
-    const { request } = api.open(id)
-    request.write(lines(12_000))
-    request.on('error', () => {})
-    await until('its first chunk is stored', async () => (await api.rows(id)) > 0)
-    for (const refused of [await api.upload(id, line('x')), await start(id)]) {
-      expect([refused.status, refused.body.code]).toEqual([409, 'upload-in-progress'])
-      expect(refused.headers.get('retry-after')).toBe('5')
-    }
-    request.destroy()
-    await expectNothingAdded(id)
-    expect((await api.upload(id, lines(5))).body).toEqual({ added: 5, total: 5 })
-    expect(await api.rows(id)).toBe(5)
-  })
-
-  it('ends when the draft is cancelled meanwhile', async () => {
-    const id = await api.draft()
-    const { request, answer } = api.open(id)
-    request.write(lines(6_000))
-    await until('its first chunk is stored', async () => (await api.rows(id)) > 0)
-    expect((await api.call('POST', `/operations/${id}/cancel`)).body.status).toBe('cancelled')
-    request.end(lines(100, 'x'))
-    expect((await answer).body).toMatchObject({ code: 'operation-not-draft', operation_status: 'cancelled' })
-    await expectNothingAdded(id)
-  })
-
-  it('is cleared away when nobody continues it', async () => {
-    const id = await api.draft()
-    await api.upload(id, line('kept'))
-    await api.upload(id, `${lines(25_000)}${line('bad', {})}`)
-    const { database } = api.service
-    await database.query(
-      ({ sql }) => sql`
-        update operation_uploads set last_seen_at = now() - interval '5 minutes'
-        where operation_id = ${uuidOf(id)}::uuid and state <> 'done'`,
-    )
-    await until('there is nothing to clear', async () => !(await removeAbandonedUpload({ database })))
-    expect([await api.rows(id), await api.openUploads(id)]).toEqual([1, []])
   })
 })

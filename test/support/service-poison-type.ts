@@ -45,4 +45,5 @@ const poison = defineOperationType({
   },
 })
 
+/** @public Read by the registry when OPLEDGER_TYPES names this file. */
 export const types = [poison]

@@ -15,6 +15,9 @@ import { type Database, openDatabase, type Sql } from '../../src/storage/databas
 import { openWakeUps } from '../../src/storage/wake-ups.ts'
 import { createTestDatabase } from './database.ts'
 
+/** For tests that start processes: seconds each, and more where the machine is busy. */
+export const PROCESSES_MS = 180_000
+const EVENTUALLY_MS = 120_000
 const PAGE = 500
 /** Items of one test are fewer. */
 const PAGES_MAX = 100
@@ -139,7 +142,7 @@ export const openTestService = async (sources: {
 export const eventually = async (
   what: string,
   holds: () => boolean | Promise<boolean>,
-  { withinMs = 60_000, everyMs = 25 } = {},
+  { withinMs = EVENTUALLY_MS, everyMs = 25 } = {},
 ): Promise<void> => {
   const giveUpAt = performance.now() + withinMs
   while (!(await holds())) {
@@ -152,7 +155,7 @@ export const untilStatus = async (
   service: Pick<TestService, 'view'>,
   id: string,
   status: OperationView['status'] | readonly OperationView['status'][],
-  withinMs = 60_000,
+  withinMs = EVENTUALLY_MS,
 ): Promise<OperationView> => {
   const wanted = [status].flat()
   let view = await service.view(id)

@@ -168,7 +168,8 @@ const toProgress = (view: OperationView): OperationResource['progress'] => {
   const { counts, startedAt, completedAt, lastProgressAt } = view
   const runSeconds = startedAt === null ? null : (toMillis(completedAt ?? view.now) - toMillis(startedAt)) / 1000
   const { ratio, ratePerSecond, etaSeconds } = progress({ counts, inFlight: counts.inFlight, waiting: 0, runSeconds })
-  const hasEta = etaSeconds !== null && completedAt === null
+  // only what runs comes to an end at its rate: what is stopping, paused or in doubt ends when somebody decides
+  const hasEta = etaSeconds !== null && view.status === 'running'
   return {
     ratio,
     rate_per_second: ratePerSecond,
