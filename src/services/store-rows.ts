@@ -9,7 +9,7 @@ import { whyUploadEnded } from './draft-refusals.ts'
 import type { UploadRequest, UploadRow } from './requests.ts'
 
 /** Rows of one transaction, and the characters of JSON in it. */
-const CHUNK_ROWS_MAX = 1_000
+const CHUNK_ROWS_MAX = 5_000
 const CHUNK_WEIGHT_MAX = 4 * 1024 * 1024
 /** What a row weighs besides its input. */
 const ROW_WEIGHT = 200
