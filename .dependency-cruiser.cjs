@@ -8,8 +8,18 @@ const only = (name, from, allowed) => ({
 
 module.exports = {
   forbidden: [
-    { name: 'no-cycles', severity: 'error', from: {}, to: { circular: true, viaOnly: { dependencyTypesNot: ['type-only'] } } },
-    { name: 'no-orphans', severity: 'error', from: { orphan: true, path: '^src/', pathNot: '^src/(api|worker|start|cli)\\.ts$' }, to: {} },
+    {
+      name: 'no-cycles',
+      severity: 'error',
+      from: {},
+      to: { circular: true, viaOnly: { dependencyTypesNot: ['type-only'] } },
+    },
+    {
+      name: 'no-orphans',
+      severity: 'error',
+      from: { orphan: true, path: '^src/', pathNot: '^src/(api|worker|start|cli)\\.ts$' },
+      to: {},
+    },
     only('domain-imports-nothing-of-ours', '^src/domain/', []),
     only('storage', '^src/storage/', ['^src/domain/']),
     only('services', '^src/services/', ['^src/storage/', '^src/domain/']),

@@ -1,5 +1,4 @@
 /** The result ledger: append-only facts about an item. The latest entry with a state is the item's outcome. */
-import type { FailureClass } from './failure.ts'
 import type { CompleteCounts } from './operation.ts'
 
 export const ITEM_STATES = ['applied', 'skipped', 'failed', 'uncertain'] as const
@@ -8,32 +7,6 @@ export type ItemState = (typeof ITEM_STATES)[number]
 /** Who observed it. `late_worker` is a worker that had lost its lease: what it saw counts, what it owned does not. */
 export const EVIDENCE_SOURCES = ['worker', 'late_worker', 'lookup', 'callback', 'operator', 'recovery'] as const
 export type EvidenceSource = (typeof EVIDENCE_SOURCES)[number]
-
-interface EntryFacts {
-  /** Grows within an item; a database bigint, parsed at the storage edge. */
-  seq: number
-  ord: number
-  itemKey: string
-  /** The operation's budget for the item, not the number of the send. */
-  attempt: number
-  reasonCode: string | null
-  effectKey: string | null
-  effectRef: string | null
-  evidenceRef: string | null
-  source: EvidenceSource
-  /** Database text: a Date would lose the microseconds. */
-  observedAt: string
-  workerId: string | null
-}
-
-export type LedgerEntry = EntryFacts &
-  (
-    | { state: 'applied' | 'skipped'; failureClass: null }
-    | { state: 'failed'; failureClass: Exclude<FailureClass, 'ambiguous_effect'> }
-    | { state: 'uncertain'; failureClass: 'ambiguous_effect' }
-    /** An observation that changes no outcome: evidence for an older send, a contradiction. */
-    | { state: null; failureClass: FailureClass | null }
-  )
 
 /** What `fold` needs of an entry. */
 export type FoldableEntry = { seq: number; state: ItemState | null }

@@ -1,4 +1,4 @@
-import { isFinal, isSettled } from '../domain/operation.ts'
+import { isSettled } from '../domain/operation.ts'
 import type { OperationKey, OperationState } from '../storage/operation-state.ts'
 import type { ServiceContext } from './context.ts'
 import type { StateReader } from './get-operation.ts'
@@ -70,6 +70,3 @@ export const changedSince =
   (seenVersion: number | null) =>
   (state: OperationState): boolean =>
     seenVersion === null ? isSettled(state.status) : state.version !== seenVersion
-
-/** Whether waiting has a purpose at all: a final state changes only by late evidence. */
-export const mayChange = (state: OperationState): boolean => !isFinal(state.status)

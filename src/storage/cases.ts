@@ -1,3 +1,4 @@
+import type { CaseCause } from '../domain/reconciliation.ts'
 import type { Connection } from './database.ts'
 
 /** A case with the effect it is about, for whoever resolves it. */
@@ -10,7 +11,7 @@ export interface OpenCase {
   itemKey: string
   effectKey: string
   send: number
-  cause: 'send_outcome_unknown' | 'worker_lost' | 'in_doubt_elsewhere' | 'duplicate_suspected' | 'contradiction'
+  cause: CaseCause
   resolution: string | null
   cancelled: boolean
 }

@@ -51,6 +51,10 @@ describe('the OpenAPI document', () => {
         'GET /operations/{id}/checkpoints',
         'GET /operations/{id}/events',
         'POST /operations/{id}/replay-preflight',
+        'POST /operations/{id}/replay',
+        'POST /operations/{id}/approval',
+        'POST /operations/{id}/items',
+        'POST /operations/{id}/start',
         'GET /reconciliation',
         'GET /reconciliation/{case_id}',
         'POST /reconciliation/{case_id}/lookup',
@@ -87,7 +91,15 @@ describe('the OpenAPI document', () => {
 
   it('asks for a body only where one is needed', () => {
     const needed = operations.filter(({ requestBody }) => requestBody?.required).map(({ operationId }) => operationId)
-    expect(needed.sort()).toEqual(['discardDeadLetter', 'resolveCase', 'resolveIncident', 'submitOperation'])
+    expect(needed.sort()).toEqual([
+      'decideApproval',
+      'discardDeadLetter',
+      'replayOperation',
+      'resolveCase',
+      'resolveIncident',
+      'submitOperation',
+      'uploadItems',
+    ])
   })
 
   // Clients ignore members and values that they do not know, so nothing in an answer is closed.
@@ -106,6 +118,8 @@ describe('the OpenAPI document', () => {
       'PreflightReplay',
       'LookupCase',
       'DiscardDeadLetter',
+      'Replay',
+      'Approval',
       'ResolveIncident',
     ])
     for (const [name, schema] of Object.entries(document.components.schemas))
