@@ -1,25 +1,22 @@
 import { AppError, type Fault } from '../domain/errors.ts'
 import type { OperationType } from '../domain/operation-type.ts'
 import type { Database } from '../storage/database.ts'
+import { type ChunkTexts, ItemChunk } from '../storage/item-chunk.ts'
 import type { SubmittedItem } from '../storage/submissions.ts'
-import { readKeyOrds, storeChunk, type Upload } from '../storage/uploads.ts'
+import { readTakenKeys, storeChunk, type Upload } from '../storage/uploads.ts'
 import { cellReader } from './cell-values.ts'
 import { checkItem } from './check-item.ts'
 import { whyUploadEnded } from './draft-refusals.ts'
 import type { UploadRequest, UploadRow } from './requests.ts'
 
-/** Rows of one transaction, and the characters of JSON in it. */
-const CHUNK_ROWS_MAX = 5_000
-const CHUNK_WEIGHT_MAX = 4 * 1024 * 1024
-/** What a row weighs besides its input. */
-const ROW_WEIGHT = 200
+/** Of one transaction. */
+const CHUNK_ROWS_MAX = 2_000
+const CHUNK_BYTES_MAX = 4 * 1024 * 1024
 /** Of one operation, over all uploads. */
 export const DRAFT_ITEMS_MAX = 10_000_000
 /** Faults named in one answer, and rows that are looked through for further ones after the first. */
 const FAULTS_MAX = 100
 const ROWS_AFTER_FAULT_MAX = CHUNK_ROWS_MAX
-
-type UploadItem = SubmittedItem & { line: number }
 
 /**
  * Checks rows and appends them to the tail of a draft. The next chunk is read and checked while one is being stored; no more
@@ -31,20 +28,20 @@ export const storeRows = async (
 ): Promise<number> => {
   const read = rowReader(target, request)
   const faults = new FaultList()
-  let chunk: UploadItem[] = []
-  let weight = 0
+  const chunk = new ItemChunk()
+  let lines: number[] = []
   let added = 0
   let storing: Promise<void> = Promise.resolve()
 
   const send = async (): Promise<void> => {
     await storing
-    if (target.upload.fromOrd + added + chunk.length > DRAFT_ITEMS_MAX) throw tooManyItems()
-    storing = storeItems(target, added, chunk)
+    if (target.upload.fromOrd + added + chunk.count > DRAFT_ITEMS_MAX) throw tooManyItems()
+    const sent = { added, lines, texts: chunk.take() }
+    added += sent.lines.length
+    lines = []
+    storing = storeChunkOf(target, sent)
     // It is awaited before the next one; until then a failure is nobody's.
     storing.catch(() => {})
-    added += chunk.length
-    chunk = []
-    weight = 0
   }
 
   for await (const rows of request.rows) {
@@ -53,10 +50,10 @@ export const storeRows = async (
       if ('faults' in checked) faults.add(row.line, checked)
       else if (faults.isEmpty) {
         chunk.push(checked)
-        weight += checked.input.length + ROW_WEIGHT
+        lines.push(row.line)
       } else faults.look()
       if (faults.isFull) break
-      if (chunk.length >= CHUNK_ROWS_MAX || weight >= CHUNK_WEIGHT_MAX) await send()
+      if (chunk.count >= CHUNK_ROWS_MAX || chunk.bytes >= CHUNK_BYTES_MAX) await send()
     }
     if (faults.isFull) break
   }
@@ -64,7 +61,7 @@ export const storeRows = async (
     await storing
     throw faults.toError(target.type)
   }
-  if (chunk.length > 0) await send()
+  if (chunk.count > 0) await send()
   await storing
   return added
 }
@@ -78,13 +75,13 @@ interface RefusedRow {
 const rowReader = (
   { type, rootId }: { type: OperationType; rootId: string },
   { cells }: UploadRequest,
-): ((row: UploadRow) => UploadItem | RefusedRow) => {
+): ((row: UploadRow) => SubmittedItem | RefusedRow) => {
   const readCells = cellReader(type.inputSchema)
   return (row) => {
     if ('faults' in row) return { faults: row.faults, byType: false }
     const input = cells === 'text' ? readCells(row.input as Record<string, string>) : row.input
     const checked = checkItem(type, { key: row.key, input }, rootId)
-    if ('item' in checked) return { ...checked.item, line: row.line }
+    if ('item' in checked) return checked.item
     const faults = checked.issues.map(({ detail, pointer }) => ({ detail, pointer: `/input${pointer}` }))
     return { faults, byType: true }
   }
@@ -128,34 +125,32 @@ class FaultList {
 
 const atLine = (line: number, fault: Fault): Fault => ({ ...fault, detail: `line ${line}: ${fault.detail}`, line })
 
-const storeItems = async (
+interface SentChunk {
+  /** Rows of the upload before this chunk. */
+  added: number
+  lines: readonly number[]
+  texts: ChunkTexts
+}
+
+const storeChunkOf = async (
   { database, upload }: { database: Database; upload: Upload },
-  added: number,
-  items: readonly UploadItem[],
+  chunk: SentChunk,
 ): Promise<void> => {
-  const done = await database.query((connection) => storeChunk(connection, upload, added, items))
+  const done = await database.query((connection) => storeChunk(connection, upload, chunk.added, chunk.texts))
   if (!done) throw await whyUploadEnded(database, upload)
-  if (done.stored < items.length) throw await duplicates(database, upload, added, items)
+  if (done.stored < chunk.texts.count) throw await duplicates(database, upload, chunk)
 }
 
 /** Which rows of a chunk have a key that was there before them. */
-const duplicates = async (
-  database: Database,
-  upload: Upload,
-  added: number,
-  items: readonly UploadItem[],
-): Promise<AppError> => {
-  const keys = items.map((item) => item.key)
-  const ords = await database.query((connection) => readKeyOrds(connection, upload, keys))
-  const errors: Fault[] = []
-  for (const [index, item] of items.entries()) {
-    const holder = ords.get(item.key)
-    if (holder === undefined || holder === upload.fromOrd + added + index) continue
+const duplicates = async (database: Database, upload: Upload, chunk: SentChunk): Promise<AppError> => {
+  const taken = await database.query((connection) =>
+    readTakenKeys(connection, upload, chunk.added, chunk.texts, FAULTS_MAX),
+  )
+  const errors = taken.map(({ index, key, takenBy }) => {
     const where =
-      holder < upload.fromOrd ? 'is in the draft already' : `is that of row ${holder - upload.fromOrd + 1} too`
-    errors.push(atLine(item.line, { detail: `the key "${item.key}" ${where}`, pointer: '/key' }))
-    if (errors.length === FAULTS_MAX) break
-  }
+      takenBy < upload.fromOrd ? 'is in the draft already' : `is that of row ${takenBy - upload.fromOrd + 1} too`
+    return atLine(chunk.lines[index] ?? 0, { detail: `the key "${key}" ${where}`, pointer: '/key' })
+  })
   return new AppError(
     'duplicate-item-key',
     `each item needs a key of its own: ${errors[0]?.detail}; nothing was added`,

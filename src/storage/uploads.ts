@@ -24,9 +24,8 @@
  * takes no more items, and a start covers all that was finished before it.
  * Lock order: operation → upload → items. Times are the database's.
  */
-import { texts } from './array-literal.ts'
 import type { Connection, Database } from './database.ts'
-import type { SubmittedItem } from './submissions.ts'
+import type { ChunkTexts } from './item-chunk.ts'
 
 /** Unseen for so long, an upload may be replaced. It is renewed every third of it. */
 export const UPLOAD_LEASE_SECONDS = 30
@@ -109,11 +108,11 @@ export const storeChunk = async (
   { sql }: Connection,
   upload: Upload,
   added: number,
-  items: readonly SubmittedItem[],
+  chunk: ChunkTexts,
 ): Promise<{ stored: number } | null> => {
   const [row] = await sql<{ stored: number }>`
     with u as (
-      update operation_uploads set added = added + ${items.length}, last_seen_at = clock_timestamp()
+      update operation_uploads set added = added + ${chunk.count}, last_seen_at = clock_timestamp()
       where tenant_id = ${upload.tenantId} and operation_id = ${upload.operationId}::uuid and id = ${upload.id}::uuid
         and state = 'live' and added = ${added}
         -- spares a cancelled draft the rest of its upload; finish is what decides
@@ -124,8 +123,7 @@ export const storeChunk = async (
       insert into operation_items (tenant_id, operation_id, ord, item_key, effect_key, input, input_hash)
       select u.tenant_id, u.operation_id, u.from_ord + ${added} + i.n - 1, i.item_key, i.effect_key, i.input::jsonb,
         i.input_hash
-      from u, unnest(${texts(items.map((item) => item.key))}::text[], ${texts(items.map((item) => item.effectKey))}::text[],
-        ${texts(items.map((item) => item.input))}::text[], ${texts(items.map((item) => item.inputHash))}::text[])
+      from u, unnest(${chunk.keys}::text[], ${chunk.effectKeys}::text[], ${chunk.inputs}::text[], ${chunk.inputHashes}::text[])
         with ordinality as i (item_key, effect_key, input, input_hash, n)
       on conflict (tenant_id, operation_id, item_key) do nothing
       returning 1)
@@ -133,18 +131,20 @@ export const storeChunk = async (
   return row ?? null
 }
 
-/** Where keys of an operation stand, its tail included. */
-export const readKeyOrds = async (
+/** Rows of a chunk whose key another row had before: their place in the chunk, from 0 on, and the ord of that other row. */
+export const readTakenKeys = async (
   { sql }: Connection,
-  upload: UploadKey,
-  keys: readonly string[],
-): Promise<Map<string, number>> => {
-  const rows = await sql<{ item_key: string; ord: number }>`
-    select item_key, ord from operation_items
-    where tenant_id = ${upload.tenantId} and operation_id = ${upload.operationId}::uuid
-      and item_key = any(${texts(keys)}::text[])`
-  return new Map(rows.map((row) => [row.item_key, row.ord]))
-}
+  upload: Upload,
+  added: number,
+  chunk: ChunkTexts,
+  limit: number,
+): Promise<{ index: number; key: string; takenBy: number }[]> =>
+  sql<{ index: number; key: string; takenBy: number }>`
+    select (i.n - 1)::int as index, i.item_key as key, o.ord as "takenBy"
+    from unnest(${chunk.keys}::text[]) with ordinality as i (item_key, n) join operation_items o
+      on o.tenant_id = ${upload.tenantId} and o.operation_id = ${upload.operationId}::uuid and o.item_key = i.item_key
+    where o.ord <> ${upload.fromOrd + added} + i.n - 1
+    order by i.n limit ${limit}`
 
 /** Says that the upload goes on. False: it is not the live one any more. */
 export const renewUpload = async ({ sql }: Connection, upload: UploadKey): Promise<boolean> => {

@@ -5,6 +5,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { uploadItems } from '../../src/services/upload-items.ts'
 import type { Database } from '../../src/storage/database.ts'
 import { closeDraft } from '../../src/storage/drafts.ts'
+import { type ChunkTexts, ItemChunk } from '../../src/storage/item-chunk.ts'
 import { requestCancel } from '../../src/storage/stops.ts'
 import { deleteTailSlice, takeStaleUpload } from '../../src/storage/upload-tails.ts'
 import {
@@ -46,8 +47,11 @@ const begin = async (): Promise<Upload> => {
   if (begun.kind !== 'begun') throw new Error(begun.kind)
   return { ...upload, fromOrd: begun.fromOrd }
 }
-const rows = (count: number, prefix = 'k') =>
-  Array.from({ length: count }, (_, n) => ({ key: `${prefix}${n}`, effectKey: `e${n}`, input: '{}', inputHash: 'h' }))
+const rows = (count: number, prefix = 'k'): ChunkTexts => {
+  const chunk = new ItemChunk()
+  for (let n = 0; n < count; n++) chunk.push({ key: `${prefix}${n}`, effectKey: `e${n}`, input: '{}', inputHash: 'h' })
+  return chunk.take()
+}
 const store = (upload: Upload, added: number, count: number, prefix?: string) =>
   database.query((connection) => storeChunk(connection, upload, added, rows(count, prefix)))
 const finish = (upload: Upload, added: number) =>
@@ -83,7 +87,7 @@ const facts = async () => {
 describe('who has lost its place', () => {
   test.each([
     ['to the next upload', async () => void (await begin())],
-    ['to the janitor', async () => void (await expire(61), await database.query(takeStaleUpload))],
+    ['to the janitor', () => expire(61).then(() => database.query(takeStaleUpload))],
     ['to a start', async () => void (await close(1))],
     ['by giving up', (upload: Upload) => database.query((connection) => abandonUpload(connection, upload))],
   ])('%s, neither adds, nor finishes, nor renews, nor deletes', async (_, lose) => {

@@ -10,7 +10,7 @@
  */
 import { EXHAUSTED_RUNS_MAX, type FailureClass } from '../../domain/failure.ts'
 import type { EvidenceSource, ItemState } from '../../domain/ledger.ts'
-import { ints, texts } from '../array-literal.ts'
+import { ints, sparseInts, sparseTexts, texts } from '../array-literal.ts'
 import type { Database } from '../database.ts'
 import type { ShardKey } from './lease.ts'
 
@@ -58,7 +58,7 @@ export interface Converged {
 
 export const converge = async (database: Database, shard: ShardKey, evidence: Evidence): Promise<Converged> => {
   const { reports, source } = evidence
-  const column = (pick: (report: Report) => string | null): string => texts(reports.map(pick))
+  const column = (pick: (report: Report) => string | null): string => sparseTexts(reports.map(pick))
   const [row] = await database.lockThenWork((sql) => ({
     lock: sql`
       select 1 from operation_shards
@@ -80,7 +80,7 @@ export const converge = async (database: Database, shard: ShardKey, evidence: Ev
           ${column((report) => report.item)}::text[], ${column((report) => report.failureClass)}::text[],
           ${column((report) => report.reasonCode)}::text[], ${column((report) => report.message)}::text[],
           ${column((report) => report.effectRef)}::text[], ${column((report) => report.evidenceRef)}::text[],
-          ${ints(reports.map((report) => report.retry?.afterMs ?? null))}::int[],
+          ${sparseInts(reports.map((report) => report.retry?.afterMs ?? null))}::int[],
           ${column((report) => report.retry?.reason ?? null)}::text[], ${column((report) => report.fingerprint)}::text[])
           as r (ord, effect_key, send, effect, item, class, reason_code, message, effect_ref, evidence_ref, retry_ms,
             retry_reason, fingerprint)),

@@ -8,7 +8,7 @@
  */
 import { EXHAUSTED_RUNS_MAX, type FailureClass } from '../../domain/failure.ts'
 import type { ItemState } from '../../domain/ledger.ts'
-import { ints, texts } from '../array-literal.ts'
+import { ints, sparseInts, sparseTexts, texts } from '../array-literal.ts'
 import type { Sql } from '../database.ts'
 import type { WindowItem } from './claim-intents.ts'
 import type { Lease } from './lease.ts'
@@ -101,12 +101,12 @@ export const commitBatch = async (
         ${texts(outcomes.map((outcome) => itemOf.get(outcome.ord)?.key))}::text[],
         ${texts(outcomes.map((outcome) => itemOf.get(outcome.ord)?.inputHash))}::text[], ${attempts}::int[],
         ${texts(outcomes.map((outcome) => outcome.item))}::text[],
-        ${texts(outcomes.map((outcome) => outcome.failureClass))}::text[],
-        ${texts(outcomes.map((outcome) => outcome.reasonCode))}::text[],
-        ${texts(outcomes.map((outcome) => outcome.message))}::text[],
-        ${texts(outcomes.map((outcome) => outcome.effectRef))}::text[],
-        ${ints(outcomes.map((outcome) => outcome.retryMs))}::int[],
-        ${texts(outcomes.map((outcome) => outcome.fingerprint))}::text[])
+        ${sparseTexts(outcomes.map((outcome) => outcome.failureClass))}::text[],
+        ${sparseTexts(outcomes.map((outcome) => outcome.reasonCode))}::text[],
+        ${sparseTexts(outcomes.map((outcome) => outcome.message))}::text[],
+        ${sparseTexts(outcomes.map((outcome) => outcome.effectRef))}::text[],
+        ${sparseInts(outcomes.map((outcome) => outcome.retryMs))}::int[],
+        ${sparseTexts(outcomes.map((outcome) => outcome.fingerprint))}::text[])
         as r (ord, effect_key, item_key, input_hash, attempt, item, class, reason_code, message, effect_ref, retry_ms,
           fingerprint)),
     waited as (
