@@ -1,5 +1,6 @@
 import { loadConfigFromProcess } from './config.ts'
 import { ConfigurationError } from './domain/errors.ts'
+import { keepHeapSmall } from './heap.ts'
 import type { Services } from './http/deps.ts'
 import { buildServer } from './http/server.ts'
 import { createLog } from './log.ts'
@@ -41,6 +42,7 @@ const listen = async (server: Awaited<ReturnType<typeof buildServer>>, host: str
 
 /** The api process: config → parts → listen → drain. */
 await runEntry(async () => {
+  keepHeapSmall()
   const config = loadConfigFromProcess('api')
   const log = createLog({ level: config.logLevel, name: 'api' })
   const types = await loadOperationTypes({ paths: config.types, env: config.env, secrets: config.secret })

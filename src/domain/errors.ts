@@ -41,6 +41,7 @@ export const ERROR_CODES = [
   'upload-in-progress',
   'upload-lost',
   'case-already-resolved',
+  'resend-in-progress',
   'lookup-not-available',
   'dead-letter-already-closed',
   'not-awaiting-approval',

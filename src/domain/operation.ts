@@ -6,6 +6,9 @@
  */
 import { assertThat } from './assert.ts'
 
+/** Items that one request may carry inline; larger sets are uploaded to a draft. */
+export const INLINE_ITEMS_MAX = 10_000
+
 const OPEN_STATUSES = [
   'draft',
   'awaiting_approval',

@@ -2,6 +2,11 @@
  * The preflight of a replay: what forbids it, judged from recorded facts. Refusing costs a question; a wrong yes costs
  * a double effect. So an uncertain target always forbids, whatever conditions a type declares.
  */
+/** `applied` and `skipped` are done, and what is `uncertain` is explained first: a scope that names them is a mistake. */
+export const REPLAYABLE_STATES = ['failed', 'unprocessed'] as const
+/** Of one scope. */
+export const SCOPE_ITEM_KEYS_MAX = 10_000
+
 export const STOP_FIGURES = ['ambiguous_effect_targets', 'downstream_error_rate_5m', 'replay_reject_rate'] as const
 export type StopFigure = (typeof STOP_FIGURES)[number]
 

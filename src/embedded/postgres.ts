@@ -67,6 +67,14 @@ export const startEmbeddedPostgres = async (options: EmbeddedPostgresOptions): P
   }
 }
 
+/** Nobody would find it on another port: there it is stopped again, so that the next try can get this one. */
+const runOnPort = async (cluster: Cluster, port: number): Promise<RunningServer> => {
+  const server = await ensureRunning(cluster, port)
+  if (server.port === port) return server
+  await stopServer(cluster)
+  throw new Error(`port ${port} is taken by another process`)
+}
+
 /** Starts a server that died again, on its own port: everybody has that URL. Never gives up. */
 const watchServer = (cluster: Cluster, first: RunningServer, log: EmbeddedPostgresOptions['log']) => {
   let pid = first.pid
@@ -75,8 +83,7 @@ const watchServer = (cluster: Cluster, first: RunningServer, log: EmbeddedPostgr
   const revive = async (): Promise<void> => {
     log.warn({ postmaster: pid }, 'embedded PostgreSQL died, starting it again')
     try {
-      const server = await withLock(cluster.dataDir, () => ensureRunning(cluster, first.port))
-      if (server.port !== first.port) throw new Error(`port ${first.port} is taken by another process`)
+      const server = await withLock(cluster.dataDir, () => runOnPort(cluster, first.port))
       pid = server.pid
       log.info({ port: server.port, postmaster: pid }, 'embedded PostgreSQL runs again')
     } catch (error) {

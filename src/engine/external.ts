@@ -13,16 +13,16 @@
 import { formatId } from '../domain/ids.ts'
 import { maySend, sendByMs } from '../domain/lease.ts'
 import type { Executor } from '../domain/operation-type.ts'
-import { convergeEvidence } from '../services/converge.ts'
-import { abortsBatch } from '../storage/database-faults.ts'
 import { reserveCalls } from '../storage/rate-limits.ts'
 import { claimIntents } from '../storage/run/claim-intents.ts'
 import { claimRetries, explainKnownKeys } from '../storage/run/claim-retries.ts'
 import type { Report } from '../storage/run/converge.ts'
-import { type RunnableItem, readDueRetries, readItems, readOwnIntents, readWindow } from '../storage/run/window.ts'
+import { type RunnableItem, readDueRetries, readItems, readRetryAttempts, readWindow } from '../storage/run/window.ts'
+import { assertWindow } from './assert-window.ts'
 import type { RunContext } from './context.ts'
 import type { HeldShard } from './held-shard.ts'
-import { firstLookupMs, sentReport, unsentReport } from './reports.ts'
+import { returnUnclear, writePatiently } from './outcomes.ts'
+import { sentReport, unsentReport } from './reports.ts'
 
 type ExternalExecutor = Extract<Executor, { kind: 'external' }>
 
@@ -40,10 +40,6 @@ const READ_AHEAD = 500
 const RETRY_LOOK_MS = 200
 const WAKE_MS = 1_000
 const REPORTS_MAX = 1_000
-/** An outcome that cannot be written is kept and tried for so long; then a takeover will call it uncertain. */
-const WRITE_PATIENCE_MS = 120_000
-const WRITE_RETRY_MS = 250
-
 export const runExternal = async (
   context: RunContext,
   held: HeldShard,
@@ -63,8 +59,9 @@ export const runExternal = async (
   let writing = 0
   let claiming = false
   let exhausted = false
-  /** The last claim failed without an answer: what it left behind is read back at the end. */
-  let claimUnclear = false
+  /** What the claim in progress asks for. If it ends without an answer, these are looked for at the end of the run. */
+  let offered: readonly number[] = []
+  let unclear: readonly number[] = []
   let retriesLookedAt = Number.NEGATIVE_INFINITY
 
   const outstanding = (): number => queue.length + inTheAir + answered.length + writing
@@ -83,7 +80,9 @@ export const runExternal = async (
       )
     }
     const items = ahead.slice(0, room)
+    assertWindow(items, cursor)
     if (!(await awaitRate(items.length))) return
+    offered = items.map((item) => item.ord)
     const askedAtMs = performance.now()
     const won = await database.query((connection) =>
       claimIntents(connection, lease, {
@@ -107,9 +106,13 @@ export const runExternal = async (
     retriesLookedAt = performance.now()
     const ords = await database.query((connection) => readDueRetries(connection, lease, room))
     if (ords.length === 0) return false
-    if (!(await awaitRate(ords.length))) return true
+    if (!(await awaitRate(await countFree(ords)))) return true
+    offered = ords
     const askedAtMs = performance.now()
-    const won = await claimRetries(database, lease, ords, type.leaseMs - executor.callTimeoutMs)
+    const won = await claimRetries(database, lease, ords, {
+      sendByMs: type.leaseMs - executor.callTimeoutMs,
+      resendWithinMs: type.providerIdempotentMs - executor.callTimeoutMs,
+    })
     if (won === null) {
       refused()
       return true
@@ -132,6 +135,13 @@ export const runExternal = async (
     return true
   }
 
+  /** Of waiting items, those that a call may follow: keys in flight elsewhere must not use up the type's rate. */
+  const countFree = async (ords: readonly number[]): Promise<number> => {
+    if (type.ratePerSecond === null) return ords.length
+    await explainKnownKeys(database, lease, ords, type.codeVersion)
+    return (await database.query((connection) => readRetryAttempts(connection, lease, ords))).size
+  }
+
   const lastSendMs = (askedAtMs: number): number =>
     sendByMs({ leaseEndsMs: askedAtMs + type.leaseMs, callTimeoutMs: executor.callTimeoutMs })
 
@@ -143,7 +153,7 @@ export const runExternal = async (
   /** Waits for the type's rate over all workers. False: the gate was closed meanwhile. */
   const awaitRate = async (calls: number): Promise<boolean> => {
     const { ratePerSecond } = type
-    if (ratePerSecond === null) return held.mayGoOn
+    if (ratePerSecond === null || calls === 0) return held.mayGoOn
     const waitMs = await database.query((connection) => reserveCalls(connection, type.name, ratePerSecond, calls))
     const readyAtMs = performance.now() + waitMs
     for (let left = waitMs; left > 0 && held.mayGoOn; left = readyAtMs - performance.now()) {
@@ -158,7 +168,7 @@ export const runExternal = async (
     claiming = true
     claimWindow(room)
       .catch((error: unknown) => {
-        claimUnclear = true
+        unclear = offered
         exhausted = true
         log.warn({ err: error, operation_id: lease.operationId, shard: lease.shard }, 'claiming a window failed')
       })
@@ -229,54 +239,5 @@ export const runExternal = async (
     if (!claiming && outstanding() === 0 && (exhausted || !held.mayGoOn)) break
     await held.nextWake(WAKE_MS)
   }
-  if (claimUnclear) await returnUnclear(context, held)
-}
-
-/** After a claim without an answer: its intents, if there are any, were never sent, and this worker knows it. */
-const returnUnclear = async (context: RunContext, held: HeldShard): Promise<void> => {
-  const intents = await patiently(held, context, () =>
-    context.database.query((connection) => readOwnIntents(connection, held.lease)),
-  )
-  if (intents && intents.length > 0) await writePatiently(context, held, intents.map(unsentReport))
-}
-
-const writePatiently = async (context: RunContext, held: HeldShard, reports: Report[]): Promise<void> => {
-  const { lease, type } = held
-  const converged = await patiently(held, context, () =>
-    convergeEvidence(context, lease, {
-      source: 'worker',
-      epoch: lease.epoch,
-      workerId: lease.workerId,
-      actor: null,
-      codeVersion: type.codeVersion,
-      lookupAfterMs: firstLookupMs(type),
-      reports,
-    }),
-  )
-  if (converged === null) return
-  context.meter.items(
-    type.name,
-    reports.filter((report) => report.item !== null).length,
-    reports.filter((report) => report.failureClass === 'validation_rejected').length,
-  )
-  if (!converged.mine) held.lost = true
-  if (converged.stopRequested !== null) held.stop = converged.stopRequested
-}
-
-/** Repeats what is safe to repeat while the database is away. Null: it did not come back in time. */
-const patiently = async <T>(held: HeldShard, { log }: RunContext, work: () => Promise<T>): Promise<T | null> => {
-  const until = performance.now() + WRITE_PATIENCE_MS
-  for (;;) {
-    try {
-      return await work()
-    } catch (error) {
-      const fields = { err: error, operation_id: held.lease.operationId, shard: held.lease.shard }
-      if (!abortsBatch(error) || performance.now() > until) {
-        log.error(fields, 'outcomes could not be written; a takeover will call them uncertain')
-        return null
-      }
-      log.warn(fields, 'outcomes are kept until the database is back')
-      await new Promise((resolve) => setTimeout(resolve, WRITE_RETRY_MS))
-    }
-  }
+  if (unclear.length > 0) await returnUnclear(context, held, new Set(unclear))
 }

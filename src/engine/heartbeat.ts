@@ -14,6 +14,10 @@ import { acknowledgeStops, type RenewedLease, readLeases, renewLeases } from '..
 import { beatWorker, type WorkerPresence } from '../storage/worker-presence.ts'
 import type { HeldShard } from './held-shard.ts'
 
+/** One claim of one shard: a worker may lose a shard and have it again. */
+const keyOf = ({ operationId, shard, epoch }: { operationId: string; shard: number; epoch: number }): string =>
+  `${operationId}/${shard}/${epoch}`
+
 /** How often the worker says that it is alive; `gone` after two of them were missed. */
 export const WORKER_BEAT_MS = 2_000
 const BEAT_MS_MIN = 100
@@ -37,18 +41,15 @@ export const startHeartbeat = (options: {
   let looking: Promise<void> | null = null
   let timer: NodeJS.Timeout | null = null
 
-  const apply = (shards: readonly HeldShard[], answers: readonly RenewedLease[]): HeldShard[] => {
-    const stopRequested = new Map(
-      answers.map((answer) => [`${answer.operationId}/${answer.shard}`, answer.stopRequested]),
-    )
+  /** Two looks may be under way at once, and the older answer may come last: it opens no gate. Answers with what is missing. */
+  const apply = (shards: readonly HeldShard[], answers: readonly RenewedLease[], askedAtMs: number): HeldShard[] => {
+    const stopRequested = new Map(answers.map((answer) => [keyOf(answer), answer.stopRequested]))
     const missing: HeldShard[] = []
     for (const shard of shards) {
-      const stop = stopRequested.get(`${shard.lease.operationId}/${shard.lease.shard}`)
+      const stop = stopRequested.get(keyOf(shard.lease))
       if (stop === undefined) missing.push(shard)
-      else if (stop !== shard.stop) {
-        shard.stop = stop
-        shard.wake()
-      }
+      else if (stop === null) shard.notStopped(askedAtMs)
+      else if (stop !== shard.stop) shard.stopped(stop)
     }
     return missing
   }
@@ -56,13 +57,14 @@ export const startHeartbeat = (options: {
   /** Reads what the renewal did not tell: a row that was locked is still ours, one that is gone is lost. */
   const reread = async (shards: readonly HeldShard[]): Promise<void> => {
     if (shards.length === 0) return
+    const askedAtMs = performance.now()
     const leases = await control.query((connection) =>
       readLeases(
         connection,
         shards.map((shard) => shard.lease),
       ),
     )
-    for (const shard of apply(shards, leases)) {
+    for (const shard of apply(shards, leases, askedAtMs)) {
       if (shard.finishing) continue
       shard.lost = true
       shard.wake()
@@ -80,7 +82,7 @@ export const startHeartbeat = (options: {
     await control.query((connection) =>
       acknowledgeStops(
         connection,
-        stopping.map((shard) => shard.lease),
+        stopping.flatMap(({ lease, stop }) => (stop === null ? [] : [{ ...lease, stop }])),
       ),
     )
   }
@@ -96,7 +98,7 @@ export const startHeartbeat = (options: {
           moving.map((shard) => shard.lease),
         ),
       )
-      const missing = apply(moving, renewed)
+      const missing = apply(moving, renewed, askedAtMs)
       for (const shard of moving) if (!missing.includes(shard)) shard.renewed(askedAtMs)
       await acknowledge(moving)
       await reread(missing)

@@ -13,6 +13,7 @@ export class HeldShard {
   /** On the worker's monotonic clock, counted from before the lease was asked for. */
   leaseEndsMs: number
   stop: 'pause' | 'cancel' | null
+  private stopSetAtMs = Number.NEGATIVE_INFINITY
   /** Somebody else holds it, or might by now. */
   lost = false
   /** The run is over and gives the shard back: it is no longer renewed, and missing it means nothing. */
@@ -41,6 +42,21 @@ export class HeldShard {
 
   endIsolation(): void {
     this.isolated = false
+  }
+
+  /** A stop was seen: the gate closes. A cancel is never taken back. */
+  stopped(stop: 'pause' | 'cancel'): void {
+    this.stopSetAtMs = performance.now()
+    if (this.stop === 'cancel') return
+    this.stop = stop
+    this.wake()
+  }
+
+  /** No stop stood in an answer that was asked for at `askedAtMs`: opens the gate again, unless that answer is older than the stop. */
+  notStopped(askedAtMs: number): void {
+    if (this.stop !== 'pause' || askedAtMs <= this.stopSetAtMs) return
+    this.stop = null
+    this.wake()
   }
 
   /** Whether a new unit of work may begin. */

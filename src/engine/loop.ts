@@ -187,8 +187,16 @@ export const startEngine = async (options: EngineOptions): Promise<Engine> => {
   }
   const looping = loop()
 
+  let takingTurns = false
   const turns = setInterval(() => {
-    void takeTurns().catch((error: unknown) => log.warn({ err: error }, 'looking who waits failed'))
+    // one at a time: a slow database must not fill the connections that heartbeats use
+    if (takingTurns) return
+    takingTurns = true
+    takeTurns()
+      .catch((error: unknown) => log.warn({ err: error }, 'looking who waits failed'))
+      .finally(() => {
+        takingTurns = false
+      })
   }, TURN_LOOK_MS)
 
   const takeTurns = async (): Promise<void> => {

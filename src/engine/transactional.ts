@@ -18,7 +18,9 @@ import {
   readPosition,
   readRetryAttempts,
   readWindow,
+  unchargeSuspect,
 } from '../storage/run/window.ts'
+import { assertWindow } from './assert-window.ts'
 import { executeBatch } from './batch-handler.ts'
 import type { RunContext } from './context.ts'
 import type { HeldShard } from './held-shard.ts'
@@ -83,6 +85,7 @@ export const runTransactional = async (
       )
     }
     const items = ahead.slice(0, held.isIsolated ? 1 : size)
+    assertWindow(items, cursor)
     return { items: items.map((item) => ({ ...item, attempt: 1 })), range: { from: cursor, to: cursor + items.length } }
   }
 
@@ -116,10 +119,11 @@ export const runTransactional = async (
       context.wakeUps.send('change')
       done(batch, tookMs)
     } catch (error) {
+      if (held.isIsolated) await uncharge(context, held)
       if (error instanceof FenceLost) {
         const position = await database.query((connection) => readPosition(connection, lease)).catch(() => null)
         if (!position) held.lost = true
-        else held.stop = position.stopRequested
+        else if (position.stopRequested !== null) held.stopped(position.stopRequested)
         return
       }
       if (!abortsBatch(error) || ++faults > DATABASE_TRIES_MAX) throw error
@@ -176,6 +180,13 @@ const runSuspect = async (
       fingerprint: fate.fingerprint,
     },
   )
+}
+
+/** A worker that lives to tell that a batch was rolled back takes its charge back: only a crash charges an item. */
+const uncharge = async ({ database, log }: RunContext, { lease }: HeldShard): Promise<void> => {
+  await database
+    .query((connection) => unchargeSuspect(connection, lease))
+    .catch((error: unknown) => log.warn({ err: error, operation_id: lease.operationId }, 'a charge was not taken back'))
 }
 
 /** One transaction. `verdict` is given instead of a run for an item that must not run any more. */

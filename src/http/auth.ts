@@ -15,16 +15,17 @@ const BEARER = /^bearer +(opl_[\x21-\x7e]+)$/i
 export const authenticate = async (
   request: FastifyRequest,
   scope: Scope,
-  { auth }: HttpConfig,
+  { auth, publicUrl }: HttpConfig,
   services: Pick<Services, 'authenticate'>,
 ): Promise<Principal> => {
-  const principal = auth === 'off' ? localPrincipal(request) : await keyPrincipal(request, services)
+  const principal = auth === 'off' ? localPrincipal(request, publicUrl) : await keyPrincipal(request, services)
   if (!principal.scopes.includes(scope)) throw new AppError('forbidden', `The API key lacks the scope ${scope}`)
   return principal
 }
 
 /** AUTH=off: whoever reaches the loopback interface is who they say they are. */
-const localPrincipal = (request: FastifyRequest): Principal => {
+const localPrincipal = (request: FastifyRequest, publicUrl: string | null): Principal => {
+  refuseForeignHost(request, publicUrl)
   refuseForeignPage(request)
   const header = request.headers['x-principal']
   if (header === undefined) return { tenantId: DEFAULT_TENANT_ID, name: 'dev', scopes: SCOPES }
@@ -34,6 +35,27 @@ const localPrincipal = (request: FastifyRequest): Principal => {
     throw new AppError('invalid-request', `X-Principal ${detail}`, { errors: [{ detail, pointer: 'X-Principal' }] })
   }
   return { tenantId: DEFAULT_TENANT_ID, name, scopes: SCOPES }
+}
+
+const LOOPBACK_NAME = /^(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?$/i
+
+/**
+ * The name of any web page can be made to point to the loopback interface (DNS rebinding); its origin is then the host
+ * that it names. A browser lets no page choose `Host`, so a name that is ours is what tells its requests apart.
+ */
+const refuseForeignHost = ({ headers }: FastifyRequest, publicUrl: string | null): void => {
+  const host = headers.host ?? ''
+  if (LOOPBACK_NAME.test(host) || (publicUrl !== null && isHostOf(publicUrl, host))) return
+  throw new AppError(
+    'forbidden',
+    'Without API keys, the Host header must name the loopback interface (localhost, 127.0.0.1, [::1]) or the host of PUBLIC_URL',
+  )
+}
+
+const isHostOf = (publicUrl: string, host: string): boolean => {
+  const url = new URL(publicUrl)
+  const named = host.toLowerCase()
+  return named === url.host || (url.port === '' && named === `${url.host}:${url.protocol === 'https:' ? 443 : 80}`)
 }
 
 /**

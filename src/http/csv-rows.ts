@@ -1,18 +1,15 @@
 import { isUtf8 } from 'node:buffer'
 import { pipeline, Readable } from 'node:stream'
-import { CsvError, parse } from 'csv-parse'
+import { CsvError, type InfoRecord, parse } from 'csv-parse'
 import type { Fault } from '../domain/errors.ts'
 import type { UploadRow } from '../services/requests.ts'
 import { FORBIDDEN_KEYS } from './json-body.ts'
-import { MAX_CSV_COLUMN_BYTES, MAX_CSV_COLUMNS, MAX_ITEM_KEY_BYTES, MAX_ROW_BYTES } from './limits.ts'
+import { MAX_CSV_COLUMN_BYTES, MAX_CSV_COLUMNS, MAX_ITEM_KEY_BYTES, MAX_ROW_BYTES, ROWS_AT_A_TIME } from './limits.ts'
 import { byteLength, findTextFault } from './text.ts'
 
-/** Rows handed on at a time. */
-const ROWS_AT_A_TIME = 500
-
 interface CsvRecord {
-  record: Buffer[]
-  info: { empty_lines: number }
+  line: number
+  cells: Buffer[]
 }
 
 const WORDS: Readonly<Record<string, string>> = {
@@ -31,10 +28,9 @@ export async function* readCsvRows(bytes: AsyncIterable<Buffer>, keyColumn: stri
   let header: Header | null = null
   let rows: UploadRow[] = []
   try {
-    for await (const { record, info } of records(bytes)) {
-      const line = lines.of(record, info.empty_lines)
+    for await (const { line, cells } of records(bytes, lines)) {
       if (header === null) {
-        const read = readHeader(record, keyColumn)
+        const read = readHeader(cells, keyColumn)
         if ('faults' in read) {
           yield [{ line, faults: read.faults }]
           return
@@ -42,8 +38,8 @@ export async function* readCsvRows(bytes: AsyncIterable<Buffer>, keyColumn: stri
         header = read
         continue
       }
-      if (isBlank(record)) continue
-      rows.push({ line, ...toRow(header, record) })
+      if (isBlank(cells)) continue
+      rows.push({ line, ...toRow(header, cells) })
       if (rows.length < ROWS_AT_A_TIME) continue
       yield rows
       rows = []
@@ -56,11 +52,17 @@ export async function* readCsvRows(bytes: AsyncIterable<Buffer>, keyColumn: stri
   if (rows.length > 0) yield rows
 }
 
-const records = (bytes: AsyncIterable<Buffer>): AsyncIterable<CsvRecord> => {
+const records = (bytes: AsyncIterable<Buffer>, lines: LineCount): AsyncIterable<CsvRecord> => {
+  // Counted while parsing: an error discards the records that nobody has taken yet.
+  const number = (cells: Buffer[], { empty_lines }: InfoRecord): CsvRecord => ({
+    line: lines.of(cells, empty_lines),
+    cells,
+  })
   const parser = parse({
     // Cells come as bytes, so that what is not UTF-8 can be told from what is.
     encoding: null,
-    info: true,
+    // Its type knows cells as texts only.
+    on_record: number as never,
     record_delimiter: ['\r\n', '\n'],
     relax_column_count: true,
     skip_empty_lines: true,

@@ -26,7 +26,6 @@ export const MAX_JSON_DEPTH = 32
 export const MAX_REPORTED_FAULTS = 100
 
 // Operations
-export const MAX_INLINE_ITEMS = 10_000
 export const MAX_ITEM_KEY_BYTES = 255
 export const MAX_TYPE_NAME_BYTES = 255
 export const MAX_LABELS = 32
@@ -39,14 +38,17 @@ export const MAX_AFTER = 100
 export const MAX_STOP_CONDITIONS = 16
 export const MAX_STOP_CONDITION_BYTES = 200
 export const MAX_PRIORITY = 1_000
-export const MAX_SCOPE_ITEM_KEYS = 10_000
 
 // Uploads
 export const MAX_UPLOAD_BYTES = 1024 * 1024 * 1024
 /** The slowest that 1 GiB may arrive is some 600 kB/s. */
 export const UPLOAD_TIMEOUT_MS = 30 * 60_000
+/** How long a client may go on sending after its upload was refused. */
+export const DISCARD_MS = 30_000
 /** Of a line of NDJSON or a record of CSV. */
 export const MAX_ROW_BYTES = 1024 * 1024
+/** Handed on at a time: few, so that a row is forgotten while it is young, and the heap does not grow by it. */
+export const ROWS_AT_A_TIME = 100
 export const MAX_CSV_COLUMNS = 256
 export const MAX_CSV_COLUMN_BYTES = 255
 /** At a time in one process, which bounds their memory; over it 503. */

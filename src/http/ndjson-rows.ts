@@ -1,7 +1,7 @@
 import { AppError } from '../domain/errors.ts'
 import type { UploadRow } from '../services/requests.ts'
 import { parseJsonBody } from './json-body.ts'
-import { MAX_ROW_BYTES } from './limits.ts'
+import { MAX_ROW_BYTES, ROWS_AT_A_TIME } from './limits.ts'
 import { ItemBody } from './routes/submit-body.ts'
 import { toFaults } from './validation.ts'
 
@@ -13,7 +13,7 @@ export async function* readNdjsonRows(bytes: AsyncIterable<Buffer>): AsyncGenera
   let begun: Buffer[] = []
   let begunBytes = 0
   for await (const chunk of bytes) {
-    const rows: UploadRow[] = []
+    let rows: UploadRow[] = []
     let from = 0
     for (let to = chunk.indexOf(LINE_FEED); to >= 0; to = chunk.indexOf(LINE_FEED, from)) {
       const end = chunk.subarray(from, to)
@@ -22,6 +22,9 @@ export async function* readNdjsonRows(bytes: AsyncIterable<Buffer>): AsyncGenera
       begun = []
       begunBytes = 0
       from = to + 1
+      if (rows.length < ROWS_AT_A_TIME) continue
+      yield rows
+      rows = []
     }
     if (from < chunk.length) begun.push(chunk.subarray(from))
     begunBytes += chunk.length - from

@@ -51,9 +51,10 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
   },
   forbidden: {
     status: 403,
-    title: 'The API key does not permit this',
-    meaning: 'The key is valid, but lacks the scope that the route needs.',
-    action: 'Use a key with the scope that the detail names.',
+    title: 'This is not permitted',
+    meaning:
+      'The key is valid, but lacks the scope that the route needs; or, where the service runs without keys, the request comes from a web page of another site.',
+    action: 'Use a key with the scope that the detail names; without keys, send requests to the loopback interface.',
   },
   'not-found': {
     status: 404,
@@ -292,6 +293,14 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     title: 'The case is already resolved',
     meaning: 'Somebody, or a lookup, closed the case before; the first resolution stands.',
     action: 'Read the outcome in `resolution`. If it is wrong, correct the target itself and note it there.',
+  },
+  'resend-in-progress': {
+    status: 409,
+    title: 'A resend is under way',
+    meaning:
+      'The effect is being sent again, as its provider allows; the answer may close the case. Nothing was changed.',
+    action: 'Read the case again when the resend has ended; if it is still open, resolve it then.',
+    retryAfterSeconds: 5,
   },
   'lookup-not-available': {
     status: 409,

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import type { Readable } from 'node:stream'
 import { AppError } from '../domain/errors.ts'
-import { MAX_UPLOAD_BYTES } from './limits.ts'
+import { DISCARD_MS, MAX_UPLOAD_BYTES } from './limits.ts'
 
 /** A body that is read as a stream: no more of it is in memory than the chunk at hand. */
 export interface UploadBody {
@@ -70,6 +70,17 @@ async function* withoutMark(chunks: AsyncGenerator<Buffer>): AsyncGenerator<Buff
     head = null
   }
   if (head !== null && head.length > 0) yield head
+}
+
+/**
+ * After a refusal: what the client still sends is thrown away, so that it reads our answer and its connection can be used
+ * again. Node does so by itself only for bodies that nobody began to read. A client that does not stop is cut off.
+ */
+export const discardRest = (source: Readable): void => {
+  if (source.readableEnded || source.destroyed) return
+  const cutOff = setTimeout(() => source.destroy(), DISCARD_MS)
+  for (const event of ['end', 'close']) source.once(event, () => clearTimeout(cutOff))
+  source.resume()
 }
 
 export const tooLarge = (maxBytes: number): AppError =>

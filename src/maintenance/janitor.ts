@@ -1,6 +1,8 @@
+import type { Log } from '../log.ts'
 import { removeAbandonedUpload } from '../services/abandoned-uploads.ts'
 import type { ServiceContext } from '../services/context.ts'
 import { cancelBySystem } from '../services/stop.ts'
+import type { Connection } from '../storage/database.ts'
 import {
   ensureLedgerPartitions,
   forgetGoneWorkers,
@@ -9,6 +11,7 @@ import {
 } from '../storage/housekeeping.ts'
 import { readPassedDeadlines } from '../storage/stops.ts'
 import type { MaintenanceService } from './service.ts'
+import { workOnEach } from './work-on-each.ts'
 
 const DEADLINES_EVERY_MS = 1_000
 const DEADLINES_PER_RUN = 100
@@ -16,13 +19,18 @@ const UPLOADS_EVERY_MS = 60_000
 const HOUSEKEEPING_EVERY_MS = 10 * 60_000
 
 /** A deadline that passed is a cancel by `system:deadline`: it stops at a safe boundary and tells the truth, like any other. */
-export const deadlines = (context: Pick<ServiceContext, 'database' | 'wakeUps'>): MaintenanceService => ({
+export const deadlines = (
+  context: Pick<ServiceContext, 'database' | 'wakeUps'>,
+  log: Pick<Log, 'warn'>,
+): MaintenanceService => ({
   name: 'deadlines',
   everyMs: DEADLINES_EVERY_MS,
   async runOnce() {
     const passed = await context.database.query((connection) => readPassedDeadlines(connection, DEADLINES_PER_RUN))
-    for (const key of passed) await cancelBySystem(context, key, 'system:deadline', 'the deadline passed')
-    return { more: passed.length === DEADLINES_PER_RUN }
+    const cancelled = await workOnEach(passed, log, 'enforcing a deadline', (key) =>
+      cancelBySystem(context, key, 'system:deadline', 'the deadline passed'),
+    )
+    return { more: passed.length === DEADLINES_PER_RUN && cancelled > 0 }
   },
 })
 
@@ -35,15 +43,22 @@ export const abandonedUploads = ({ database }: Pick<ServiceContext, 'database'>)
   },
 })
 
-/** Makes ledger partitions ahead of time, and forgets what only served the present. */
-export const housekeeping = ({ database }: Pick<ServiceContext, 'database'>): MaintenanceService => ({
+const CHORES: readonly { name: string; run: (connection: Connection) => Promise<void> }[] = [
+  { name: 'partitions', run: ensureLedgerPartitions },
+  { name: 'workers', run: forgetGoneWorkers },
+  { name: 'minutes', run: forgetOldMinutes },
+  { name: 'preflights', run: forgetUnusedPreflights },
+]
+
+/** Makes ledger partitions ahead of time, and forgets what only served the present. One chore does not take another with it. */
+export const housekeeping = (
+  { database }: Pick<ServiceContext, 'database'>,
+  log: Pick<Log, 'warn'>,
+): MaintenanceService => ({
   name: 'housekeeping',
   everyMs: HOUSEKEEPING_EVERY_MS,
   async runOnce() {
-    await database.query(ensureLedgerPartitions)
-    await database.query(forgetGoneWorkers)
-    await database.query(forgetOldMinutes)
-    await database.query(forgetUnusedPreflights)
+    await workOnEach(CHORES, log, 'housekeeping', ({ run }) => database.query(run))
     return { more: false }
   },
 })

@@ -12,6 +12,7 @@ import { LOOKUP_HOLD_MS, lookUp } from '../services/lookup-case.ts'
 import { settleOperation } from '../services/settle.ts'
 import { closeExplainedDoubts, readExplainedDoubts, takeDueLookups } from '../storage/lookups.ts'
 import type { MaintenanceService } from './service.ts'
+import { workOnEach } from './work-on-each.ts'
 
 const EVERY_MS = 250
 const CASES_PER_RUN = 64
@@ -46,13 +47,12 @@ export const reconciler = (context: ServiceContext, log: Log): MaintenanceServic
 
   const closeDoubts = async (): Promise<number> => {
     const shards = await context.database.query((connection) => readExplainedDoubts(connection, CASES_PER_RUN))
-    for (const shard of shards) {
+    return workOnEach(shards, log, 'closing doubts', async (shard) => {
       const closed = await closeExplainedDoubts(context.database, shard)
-      if (closed === 0) continue
+      if (closed === 0) return
       await settleOperation(context, shard.tenantId, shard.operationId)
       context.wakeUps.send('work')
-    }
-    return shards.length
+    })
   }
 
   return {

@@ -10,11 +10,11 @@ import { stopConditions } from './stop-conditions.ts'
 export const startMaintenance = (context: ServiceContext, log: Log): { stop(): Promise<void> } => {
   const services = [
     repeat(reconciler(context, log), log),
-    repeat(settleSweep(context), log),
-    repeat(deadlines(context), log),
+    repeat(settleSweep(context, log), log),
+    repeat(deadlines(context, log), log),
     repeat(abandonedUploads(context), log),
-    repeat(housekeeping(context), log),
-    repeat(stopConditions(context), log),
+    repeat(housekeeping(context, log), log),
+    repeat(stopConditions(context, log), log),
   ]
   return {
     async stop() {

@@ -1,18 +1,25 @@
+import type { Log } from '../log.ts'
 import type { ServiceContext } from '../services/context.ts'
 import { settleOperation } from '../services/settle.ts'
 import { readUnsettled } from '../storage/settle.ts'
 import type { MaintenanceService } from './service.ts'
+import { workOnEach } from './work-on-each.ts'
 
 const EVERY_MS = 2_000
 const OPERATIONS_PER_RUN = 100
 
 /** Settles operations whose last worker died between finishing its shard and settling. */
-export const settleSweep = (context: Pick<ServiceContext, 'database' | 'wakeUps'>): MaintenanceService => ({
+export const settleSweep = (
+  context: Pick<ServiceContext, 'database' | 'wakeUps'>,
+  log: Pick<Log, 'warn'>,
+): MaintenanceService => ({
   name: 'settle-sweep',
   everyMs: EVERY_MS,
   async runOnce() {
     const unsettled = await context.database.query((connection) => readUnsettled(connection, OPERATIONS_PER_RUN))
-    for (const operation of unsettled) await settleOperation(context, operation.tenantId, operation.operationId)
+    await workOnEach(unsettled, log, 'settling an operation', ({ tenantId, operationId }) =>
+      settleOperation(context, tenantId, operationId),
+    )
     return { more: false }
   },
 })

@@ -42,7 +42,7 @@ const NOTHING_DONE = {
   sinceProgressMs: null,
   sinceBeatMs: null,
   beatLeaseMs: null,
-  claimsMost: 0,
+  attemptsMost: 0,
   cancelRequestedAt: null,
   cancelRequestedBy: null,
   cancelReason: null,

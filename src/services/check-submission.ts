@@ -1,5 +1,6 @@
 import { uuidv7 } from 'uuidv7'
 import { AppError, type Fault } from '../domain/errors.ts'
+import { INLINE_ITEMS_MAX } from '../domain/operation.ts'
 import type { OperationType } from '../domain/operation-type.ts'
 import { DEFAULT_STOP_IF, isStricter, parseStopCondition, type StopCondition } from '../domain/replay.ts'
 import type { Submission, SubmittedItem } from '../storage/submissions.ts'
@@ -9,8 +10,6 @@ import type { Principal } from './principal.ts'
 import type { SubmitRequest } from './requests.ts'
 import { shardEnds } from './shard-ends.ts'
 
-/** Items that one request may carry inline; larger sets are uploaded to a draft. */
-export const INLINE_ITEMS_MAX = 10_000
 /** Faults named in one answer. */
 const FAULTS_MAX = 100
 

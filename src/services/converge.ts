@@ -1,6 +1,7 @@
 import { evidenceDecision } from '../domain/effect.ts'
-import { type Converged, converge, type Evidence, readEffects, recordObservation } from '../storage/run/converge.ts'
+import { type Converged, converge, type Evidence } from '../storage/run/converge.ts'
 import type { ShardKey } from '../storage/run/lease.ts'
+import { readEffects, recordObservation } from '../storage/run/observations.ts'
 import type { ServiceContext } from './context.ts'
 import { settleOperation } from './settle.ts'
 

@@ -4,6 +4,7 @@ import type { OperationState } from '../storage/operation-state.ts'
 import { readPreflight } from '../storage/replays.ts'
 import type { ServiceContext } from './context.ts'
 import type { StateReader } from './get-operation.ts'
+import { refuseStale } from './if-match.ts'
 import type { Principal } from './principal.ts'
 import { judgeReplay } from './replay-judgement.ts'
 import type { ApprovalRequest } from './requests.ts'
@@ -18,7 +19,7 @@ const notAwaiting = (state: OperationState): AppError =>
 /**
  * A second person lets a waiting operation run, or ends it. An approval is bound to the facts of the preflight: when they have
  * changed since, there is nothing left that could be approved. The requester may cancel, and never approve.
- * Errors: operation-not-found, not-awaiting-approval, self-approval, preflight-outdated, approval-note-required.
+ * Errors: operation-not-found, version-conflict, not-awaiting-approval, self-approval, preflight-outdated, approval-note-required.
  */
 export const decideApproval = async (
   context: ApprovalContext,
@@ -30,6 +31,7 @@ export const decideApproval = async (
   const { tenantId } = principal
   const state = await readState({ tenantId, id: operationId })
   if (!state) throw new AppError('operation-not-found', 'there is no such operation')
+  refuseStale(state.version, request.ifMatchVersion)
   if (state.status !== 'awaiting_approval') throw notAwaiting(state)
   if (state.requestedBy === principal.name) {
     throw new AppError('self-approval', 'whoever requested an operation cannot decide on it: another person has to')
@@ -45,14 +47,13 @@ export const decideApproval = async (
   wakeUps.send('change')
 }
 
-/** Where nothing could undo the effects, the approver accepts that in so many words. */
+/** Where a type states that nothing could undo its effects, the approver accepts that in so many words. */
 const refuseSilentRisk = ({ types }: ApprovalContext, state: OperationState, request: ApprovalRequest): void => {
-  const type = types.get(state.type)
-  if (type?.compensation === 'available' || request.note !== null) return
-  const why = type?.noCompensationReason ? ` (${type.noCompensationReason})` : ''
+  const reason = types.get(state.type)?.noCompensationReason ?? null
+  if (reason === null || request.note !== null) return
   throw new AppError(
     'approval-note-required',
-    `nothing can undo the effects of ${state.type}${why}: say in "note" that you accept this`,
+    `nothing can undo the effects of ${state.type} (${reason}): say in "note" that you accept this`,
     { errors: [{ detail: 'is required where there is no compensation', pointer: '/note' }] },
   )
 }

@@ -13,9 +13,6 @@ export const notDraft = (status: string): AppError =>
     extra: { operation_status: status },
   })
 
-export const changedSince = (version: number): AppError =>
-  new AppError('version-conflict', `the operation is at version ${version}: read it again and decide anew`)
-
 export const uploadInProgress = (): AppError =>
   new AppError('upload-in-progress', 'another upload to this draft is under way: wait until it has ended')
 

@@ -1,4 +1,5 @@
 import { AppError } from '../domain/errors.ts'
+import { leaseAdvice } from '../domain/lease.ts'
 import { cancelGuarantee, type OperationType } from '../domain/operation-type.ts'
 import { listPausedTypes, pauseType, resumeType, type TypePauseRow } from '../storage/operation-types.ts'
 import { readTypeWindows } from '../storage/type-minutes.ts'
@@ -9,9 +10,6 @@ import type { OperationTypeView } from './views.ts'
 type TypesContext = Pick<ServiceContext, 'database' | 'types' | 'wakeUps'>
 
 const P95_MINUTES = 60
-/** The advice: a lease long enough for slow calls, short enough that a dead worker is noticed. */
-const LEASE_P95_MIN = 2
-const LEASE_P95_MAX = 3
 
 const readMeasured = ({ database }: TypesContext) =>
   database.query(async (connection) => {
@@ -81,7 +79,7 @@ const viewOrThrow = async (context: TypesContext, principal: Principal, name: st
 
 const toView = (type: OperationType, pause: TypePauseRow | undefined, p95Ms: number | null): OperationTypeView => {
   const callTimeoutMs = type.executor.kind === 'external' ? type.executor.callTimeoutMs : 0
-  const advise = (factor: number, p95: number) => Math.max(Math.ceil(factor * p95), callTimeoutMs)
+  const advice = leaseAdvice({ p95Ms, callTimeoutMs })
   return {
     name: type.name,
     version: type.version,
@@ -98,7 +96,7 @@ const toView = (type: OperationType, pause: TypePauseRow | undefined, p95Ms: num
     concurrency: type.concurrency,
     ratePerSecond: type.ratePerSecond,
     leaseMs: type.leaseMs,
-    leaseAdviceMs: p95Ms === null ? null : { min: advise(LEASE_P95_MIN, p95Ms), max: advise(LEASE_P95_MAX, p95Ms) },
+    leaseAdviceMs: advice && { min: advice.minMs, max: advice.maxMs },
     p95Ms,
     maxCancelMs: type.maxCancelMs,
     retry: type.retry,

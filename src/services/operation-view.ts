@@ -85,7 +85,7 @@ export const operationView = (
       sinceProgressMs: state.sinceProgressMs,
       sinceLedgerWriteMs: state.sinceProgressMs,
       stallMs: type?.stallMs ?? STALL_MS_UNKNOWN_TYPE,
-      attemptsMost: state.claimsMost,
+      attemptsMost: state.attemptsMost,
       downstreamErrors5m: pulse.downstreamErrors5m,
       liveWorkers: pulse.liveWorkers,
     }),

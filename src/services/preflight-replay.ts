@@ -8,6 +8,7 @@
  */
 import { AppError, type Fault } from '../domain/errors.ts'
 import { FAILURE_CLASSES, type FailureClass, permits } from '../domain/failure.ts'
+import { REPLAYABLE_STATES, SCOPE_ITEM_KEYS_MAX } from '../domain/replay.ts'
 import { insertPreflight, type ReplayFacts, type ReplayScope } from '../storage/preflights.ts'
 import type { ServiceContext } from './context.ts'
 import type { Principal } from './principal.ts'
@@ -17,9 +18,7 @@ import type { PreflightView } from './views.ts'
 
 /** Long enough to read the answer and decide, short enough to remember why. */
 const PREFLIGHT_MINUTES = 15
-const SCOPE_ITEM_KEYS_MAX = 10_000
 
-const REPLAYABLE_STATES = ['failed', 'unprocessed'] as const
 /** An uncertain item is explained first, never replayed. */
 const REPLAYABLE_CLASSES = FAILURE_CLASSES.filter((name) => name !== 'ambiguous_effect')
 const RETRYABLE_CLASSES = FAILURE_CLASSES.filter((name) => permits[name].retry)

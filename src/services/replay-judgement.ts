@@ -32,7 +32,12 @@ export const stopConditions = (type: OperationType, facts: Pick<ReplayFacts, 'st
   )
 }
 
-const isCodeChanged = (type: OperationType, facts: ReplayFacts): boolean => type.version !== facts.typeVersion
+/** A type's version is what its author says of its behaviour; its hash also moves with what changes none. */
+const isVersionChanged = (type: OperationType, facts: ReplayFacts): boolean => type.version !== facts.typeVersion
+
+/** Any other code may hold the fix of a suspected bug. */
+const mayBeFixed = (type: OperationType, facts: ReplayFacts): boolean =>
+  isVersionChanged(type, facts) || type.codeVersion !== facts.codeVersion
 
 const hashFacts = (facts: ReplayFacts, scope: ReplayScope, type: OperationType): string => {
   const hashed = {
@@ -51,7 +56,6 @@ const hashFacts = (facts: ReplayFacts, scope: ReplayScope, type: OperationType):
 type Answer = Omit<PreflightView, 'id' | 'operationId' | 'expiresAt' | 'factsHash' | 'scope'>
 
 const answerOf = (facts: ReplayFacts, type: OperationType, downstreamErrors5m: Share): Answer => {
-  const codeVersionChanged = isCodeChanged(type, facts)
   const stopIf = evaluateStopConditions(stopConditions(type, facts), {
     ambiguousEffectTargets: facts.uncertain,
     downstreamErrors5m,
@@ -64,7 +68,7 @@ const answerOf = (facts: ReplayFacts, type: OperationType, downstreamErrors5m: S
     itemsPurged: facts.itemsPurged,
     replayTargets: facts.targets,
     ambiguousEffectTargets: facts.uncertain,
-    unfixedBugTargets: codeVersionChanged ? 0 : facts.bugTargets,
+    unfixedBugTargets: mayBeFixed(type, facts) ? 0 : facts.bugTargets,
     stopIf,
   })
   return {
@@ -77,9 +81,9 @@ const answerOf = (facts: ReplayFacts, type: OperationType, downstreamErrors5m: S
     deadLetterTargets: facts.deadLetters,
     lastCheckpointAgeSeconds: facts.lastCheckpointAgeSeconds,
     downstreamErrorRate5m: rateOf(downstreamErrors5m),
-    codeVersionChanged,
-    codeVersionThen: facts.codeVersion,
-    codeVersionNow: type.codeVersion,
+    codeVersionChanged: isVersionChanged(type, facts),
+    codeVersionThen: String(facts.typeVersion),
+    codeVersionNow: String(type.version),
     requiresApproval: type.approval !== 'none',
     compensation: type.compensation,
     stopIf,

@@ -9,6 +9,7 @@ import { uuidv7 } from 'uuidv7'
 import { AppError } from '../domain/errors.ts'
 import { insertReplay, type RecordedPreflight, readPreflight } from '../storage/replays.ts'
 import type { ServiceContext } from './context.ts'
+import { refuseStale } from './if-match.ts'
 import type { Principal } from './principal.ts'
 import { judgeReplay, type ReplayJudgement } from './replay-judgement.ts'
 import type { ReplayRequest } from './requests.ts'
@@ -20,7 +21,8 @@ const FORCEABLE = /^(bug-suspected|downstream_error_rate_5m > .*|replay_reject_r
 const outdated = (detail: string): AppError => new AppError('preflight-outdated', `${detail}: ask for a new preflight`)
 
 /**
- * Errors: operation-not-found, invalid-request (no such preflight of this operation), preflight-outdated, replay-blocked.
+ * Errors: operation-not-found, invalid-request (no such preflight of this operation), version-conflict, preflight-outdated,
+ * replay-blocked.
  * `replayed` tells that the preflight was used before, and names that replay.
  */
 export const replayOperation = async (
@@ -42,6 +44,7 @@ export const replayOperation = async (
   const judgement = await database.query((connection) =>
     judgeReplay(connection, types, { tenantId, operationId }, recorded.scope),
   )
+  refuseStale(judgement.facts.version, request.ifMatchVersion)
   refuseBlocked(judgement, recorded, request.force)
   const id = uuidv7()
   const { type, facts } = judgement

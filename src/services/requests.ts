@@ -136,9 +136,13 @@ export interface ReplayRequest {
   reason: string
   /** Blocking codes that the caller overrides; only signs of trouble can be. */
   force: string[]
+  /** As in `CancelRequest`. */
+  ifMatchVersion: number | null
 }
 
 export interface ApprovalRequest {
   decision: 'approve' | 'reject'
   note: string | null
+  /** As in `CancelRequest`. */
+  ifMatchVersion: number | null
 }

@@ -2,7 +2,8 @@ import { AppError } from '../domain/errors.ts'
 import { decideResolution } from '../domain/reconciliation.ts'
 import { closeCase, noteCase, type OpenCase, readCase } from '../storage/cases.ts'
 import { closeExplainedDoubts } from '../storage/lookups.ts'
-import { type Report, readEffects } from '../storage/run/converge.ts'
+import type { Report } from '../storage/run/converge.ts'
+import { readEffects } from '../storage/run/observations.ts'
 import type { ServiceContext } from './context.ts'
 import { convergeEvidence } from './converge.ts'
 import { report } from './evidence-reports.ts'
@@ -17,9 +18,12 @@ const alreadyResolved = (resolution: string | null): AppError =>
     extra: { resolution },
   })
 
+const resendInProgress = (): AppError =>
+  new AppError('resend-in-progress', 'a resend is under way: try again when it has ended')
+
 /**
  * Closes a case with a person's evidence. Two people at once: the row that moved decides, the other is told the outcome.
- * Errors: case-not-found, case-already-resolved.
+ * Errors: case-not-found, case-already-resolved, resend-in-progress.
  */
 export const resolveCase = async (
   context: ResolveContext,
@@ -34,7 +38,8 @@ export const resolveCase = async (
   const won = await resolveByCause(context, principal, found, request)
   if (!won) {
     const now = await database.query((connection) => readCase(connection, principal.tenantId, caseId))
-    throw alreadyResolved(now?.resolution ?? null)
+    // still open, and nothing moved: its effect is in flight again
+    throw now?.resolution === null ? resendInProgress() : alreadyResolved(now?.resolution ?? null)
   }
   const { note } = request
   if (note !== null) await database.query((connection) => noteCase(connection, principal.tenantId, caseId, note))

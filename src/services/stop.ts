@@ -4,6 +4,7 @@ import type { OperationState } from '../storage/operation-state.ts'
 import { requestCancel, requestPause, resume } from '../storage/stops.ts'
 import type { ServiceContext } from './context.ts'
 import type { StateReader } from './get-operation.ts'
+import { refuseStale } from './if-match.ts'
 import type { Principal } from './principal.ts'
 import type { CancelRequest, PauseRequest } from './requests.ts'
 import { settleOperation } from './settle.ts'
@@ -24,12 +25,7 @@ const readOrThrow = async (
 ): Promise<OperationState> => {
   const state = await readState({ tenantId: principal.tenantId, id })
   if (!state) throw new AppError('operation-not-found', 'there is no such operation')
-  if (ifMatchVersion !== null && ifMatchVersion !== state.version) {
-    throw new AppError(
-      'version-conflict',
-      `the operation is at version ${state.version}: read it again and decide anew`,
-    )
-  }
+  refuseStale(state.version, ifMatchVersion)
   return state
 }
 

@@ -10,7 +10,7 @@ import { whyUploadEnded } from './draft-refusals.ts'
 import type { UploadRequest, UploadRow } from './requests.ts'
 
 /** Of one transaction. */
-const CHUNK_ROWS_MAX = 2_000
+const CHUNK_ROWS_MAX = 5_000
 const CHUNK_BYTES_MAX = 4 * 1024 * 1024
 /** Of one operation, over all uploads. */
 export const DRAFT_ITEMS_MAX = 10_000_000

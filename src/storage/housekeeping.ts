@@ -7,9 +7,14 @@ const WORKERS_KEPT_HOURS = 24
 /** A preflight that led to a replay is kept with it. */
 const PREFLIGHTS_KEPT_DAYS = 30
 const ROWS_PER_RUN = 10_000
+/** pg_advisory_xact_lock key: "partings" in hex, cut to 63 bits. */
+const PARTITIONS_LOCK = '8097879449299478387'
 
+/** Two that make the same partition at once would collide: while another session does it, this one leaves it to that one. */
 export const ensureLedgerPartitions = async ({ sql }: Connection): Promise<void> => {
-  await sql`select ensure_ledger_partitions(now(), ${MONTHS_AHEAD})`
+  await sql`
+    select case when pg_try_advisory_xact_lock(${PARTITIONS_LOCK}::bigint)
+      then ensure_ledger_partitions(now(), ${MONTHS_AHEAD}) end`
 }
 
 export const forgetGoneWorkers = async ({ sql }: Connection): Promise<void> => {

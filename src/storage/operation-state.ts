@@ -29,7 +29,8 @@ export interface OperationState {
   /** The leased shard whose lease is closest to its end. */
   sinceBeatMs: number | null
   beatLeaseMs: number | null
-  claimsMost: number
+  /** The most attempts that one item without an outcome has used, as far as a poll can afford to know (see below). */
+  attemptsMost: number
   requestedBy: string
   reason: string | null
   labels: Record<string, string>
@@ -64,7 +65,16 @@ export interface OperationKey {
   id: string
 }
 
-/** Any number of operations in one statement: concurrent polls share it. Unknown ones are missing from the answer. */
+/** A poll must stay cheap: among more waiting items, one with many attempts is no sign. */
+const WAITING_LOOKED_AT_MAX = 100
+
+/**
+ * Any number of operations in one statement: concurrent polls share it. Unknown ones are missing from the answer.
+ *
+ * Attempts of an item: those of a waiting one but the one that it waits for; and the runs that were lost at one place without
+ * a step, the present one only where it is charged to one item. Progress counts from the last time that the operation began
+ * to run: what was paused had no progress to make.
+ */
 export const readOperationStates = async (
   { sql }: Connection,
   keys: readonly OperationKey[],
@@ -77,8 +87,14 @@ export const readOperationStates = async (
       s.failed_conflict as "failedConflict", s.failed_policy_denied as "failedPolicyDenied",
       s.failed_bug_suspected as "failedBugSuspected", s.applied_after_cancel as "appliedAfterCancel",
       s.last_progress_at as "lastProgressAt",
-      (extract(epoch from clock_timestamp() - coalesce(s.last_progress_at, o.started_at)) * 1000)::float8 as "sinceProgressMs",
-      s.since_beat_ms as "sinceBeatMs", s.beat_lease_ms as "beatLeaseMs", s.claims_most as "claimsMost",
+      (extract(epoch from clock_timestamp() - case when coalesce(s.last_progress_at, o.started_at) is not null
+        then greatest(coalesce(s.last_progress_at, o.started_at), (select e.at from operation_events e
+          where e.tenant_id = o.tenant_id and e.operation_id = o.id and e.status = 'running' and o.status = 'running'
+          order by e.version desc limit 1)) end) * 1000)::float8 as "sinceProgressMs",
+      s.since_beat_ms as "sinceBeatMs", s.beat_lease_ms as "beatLeaseMs",
+      greatest(s.suspect_crashes, s.claims - 1, case when s.waiting between 1 and ${WAITING_LOOKED_AT_MAX} then (
+        select max(r.attempt) - 1 from item_retries r where r.tenant_id = o.tenant_id and r.operation_id = o.id) end, 0)
+        as "attemptsMost",
       o.requested_by as "requestedBy", o.reason, o.labels, o.priority, o.risk, o.stop_if as "stopIf",
       o.run_after as "runAfter", o.deadline_at as "deadlineAt", o.cancel_requested_at as "cancelRequestedAt",
       o.cancel_requested_by as "cancelRequestedBy", o.cancel_reason as "cancelReason",
@@ -102,7 +118,8 @@ export const readOperationStates = async (
           coalesce(sum(failed_policy_denied), 0)::float8 as failed_policy_denied,
           coalesce(sum(failed_bug_suspected), 0)::float8 as failed_bug_suspected,
           coalesce(sum(applied_after_cancel), 0)::float8 as applied_after_cancel,
-          max(last_progress_at) as last_progress_at, coalesce(max(claims), 0) as claims_most,
+          max(last_progress_at) as last_progress_at, max(claims) as claims,
+          max(suspect_crashes) as suspect_crashes,
           coalesce(bool_and(stop_seen_at is not null), true) as all_seen, max(stop_seen_at) as stop_seen_at,
           max(extract(epoch from clock_timestamp() - lease_expires_at) * 1000 + lease_ms)
             filter (where state = 'leased')::float8 as since_beat_ms,

@@ -74,7 +74,7 @@ export const writeStatus = async (
       update operations set
         status = ${change.status}, version = version + 1,
         completed_at = case when ${change.final} then clock_timestamp() end,
-        started_at = case when ${change.status} in ('pending', 'cancelled') then started_at
+        started_at = case when ${change.status} in ('pending', 'pause_requested', 'paused', 'cancelled') then started_at
           else coalesce(started_at, clock_timestamp()) end,
         result_summary = coalesce(${change.summary}::text::jsonb, result_summary)
       where tenant_id = ${change.tenantId} and id = ${change.operationId}::uuid and version = ${change.seenVersion}::bigint

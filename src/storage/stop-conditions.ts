@@ -14,8 +14,18 @@ export interface ArmedOperation {
   ended: number
 }
 
-/** Replays that run, and operations that were submitted with conditions of their own, over all tenants. */
-export const readArmedOperations = ({ sql }: Connection, limit: number): Promise<ArmedOperation[]> =>
+/** Before every other one. */
+export const FIRST_OPERATION: Pick<ArmedOperation, 'tenantId' | 'operationId'> = {
+  tenantId: 0,
+  operationId: '00000000-0000-0000-0000-000000000000',
+}
+
+/** A page of the replays that run and of the operations that were submitted with conditions of their own, over all tenants. */
+export const readArmedOperations = (
+  { sql }: Connection,
+  after: Pick<ArmedOperation, 'tenantId' | 'operationId'>,
+  limit: number,
+): Promise<ArmedOperation[]> =>
   sql<ArmedOperation>`
     select o.tenant_id as "tenantId", o.id as "operationId", o.type, o.replay_of is not null as "isReplay",
       o.stop_if as "stopIf", s.uncertain, s.rejected, s.ended
@@ -25,4 +35,5 @@ export const readArmedOperations = ({ sql }: Connection, limit: number): Promise
         coalesce(sum(applied + skipped + failed + uncertain), 0)::float8 as ended
       from operation_shards where tenant_id = o.tenant_id and operation_id = o.id) s
     where o.completed_at is null and o.status = 'running' and (o.replay_of is not null or o.stop_if <> '[]')
-    limit ${limit}`
+      and (o.tenant_id, o.id) > (${after.tenantId}::int, ${after.operationId}::uuid)
+    order by o.tenant_id, o.id limit ${limit}`

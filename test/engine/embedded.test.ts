@@ -1,4 +1,5 @@
 import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import {
   chmodSync,
   existsSync,
@@ -107,6 +108,32 @@ it('adopts the orphan of a starter that was killed', async () => {
   expect(worksIn(pid, cluster)).toBe(true)
   const server = await start()
   expect([server.adopted, server.url, postmasterPid()]).toEqual([true, url, pid])
+})
+
+it('comes back on its own port, as soon as whoever took that port has gone', async () => {
+  const { url } = await start()
+  const port = Number(new URL(url).port)
+  const stranger = net.createServer()
+  process.kill(postmasterPid(), 'SIGKILL')
+  await until('the port is taken', async () => {
+    stranger.listen({ host: '127.0.0.1', port, exclusive: true })
+    return once(stranger, 'listening').then(
+      () => true,
+      () => false,
+    )
+  })
+  await until('it was started elsewhere, and stopped again', async () =>
+    existsSync(path.join(cluster, 'opledger.conf'))
+      ? !readFileSync(path.join(cluster, 'opledger.conf'), 'utf8').includes(`port = '${port}'`)
+      : false,
+  )
+  await new Promise((resolve) => stranger.close(resolve))
+  await until('it answers where it was', () =>
+    query(url, 'select 1').then(
+      () => true,
+      () => false,
+    ),
+  )
 })
 
 it('is shared, and stopped by its last user', async () => {

@@ -89,6 +89,52 @@ describe('AUTH=off and web pages', () => {
   })
 })
 
+describe('without API keys, a page whose name was made to point here', () => {
+  const asked = async (
+    host: string,
+    publicUrl: string | null,
+    url?: string,
+  ): Promise<{ status: number; code?: string }> => {
+    const { app, fake } = await openEdge({ publicUrl })
+    const answer = await app.inject({
+      url: url ?? `/operations/${formatId('op', fake.add().id)}`,
+      // its own origin is then the same as the host
+      headers: { host, origin: `http://${host}` },
+    })
+    await app.close()
+    return { status: answer.statusCode, code: answer.json().code }
+  }
+
+  it.each([
+    ['localhost:3000', null],
+    ['LOCALHOST', null],
+    ['127.0.0.1:3000', null],
+    ['127.4.5.6', null],
+    ['[::1]:3000', null],
+    ['ops.test', 'https://ops.test'],
+    ['ops.test:443', 'https://ops.test/below'],
+    ['OPS.test:8443', 'https://ops.test:8443'],
+  ])('is not %s', async (host, publicUrl) => {
+    expect(await asked(host, publicUrl)).toMatchObject({ status: 200 })
+  })
+
+  it.each([
+    ['evil.test:3000', null],
+    ['evil.test', 'https://ops.test'],
+    ['ops.test:3000', 'https://ops.test'],
+    ['localhost.evil.test', null],
+    ['127.0.0.1.evil.test', null],
+    ['evil.test#localhost', null],
+    ['', null],
+  ])('is %s', async (host, publicUrl) => {
+    expect(await asked(host, publicUrl)).toEqual({ status: 403, code: 'forbidden' })
+  })
+
+  it('may see what everybody may', async () => {
+    expect(await asked('evil.test', null, '/livez')).toMatchObject({ status: 200 })
+  })
+})
+
 describe('pages', () => {
   it('serves metrics under one prefix, with routes instead of paths', async () => {
     const { app, fake } = await openEdge()

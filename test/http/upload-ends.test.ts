@@ -83,6 +83,30 @@ describe('an upload that does not end', () => {
   })
 })
 
+describe('a refusal', () => {
+  it('comes before the rest of the body', async () => {
+    const id = await api.draft()
+    const bad = api.open(id)
+    bad.request.write(line('bad', {}) + lines(6_000))
+    expect((await bad.answer).body).toMatchObject({ code: 'invalid-item-input', errors: [{ line: 1 }] })
+    bad.request.end()
+    await api.upload(id, line('a'))
+    await start(id)
+    const late = api.open(id)
+    late.request.write(lines(10))
+    expect((await late.answer).body.code).toBe('operation-not-draft')
+    late.request.end()
+  })
+
+  it('comes at once for a body that is too large', async () => {
+    const large = api.open(await api.draft(), { ...NDJSON, 'content-length': String(1024 ** 3 + 1) })
+    large.request.on('error', () => {})
+    large.request.flushHeaders()
+    expect((await large.answer).body.code).toBe('body-too-large')
+    large.request.destroy()
+  })
+})
+
 describe('uploads that come together', () => {
   it('one is taken, the others are told to wait', async () => {
     const id = await api.draft()

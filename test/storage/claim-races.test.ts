@@ -146,7 +146,9 @@ const queuedResend = async () => {
 
 test('a resend is claimed with the next send, and is a resend', async () => {
   const lease = await queuedResend()
-  expect(await claimRetries(database, lease, [0], 1_000)).toEqual([{ ord: 0, send: 2, attempt: 2, resend: true }])
+  expect(await claimRetries(database, lease, [0], { sendByMs: 1_000, resendWithinMs: 3_600_000 })).toEqual([
+    { ord: 0, send: 2, attempt: 2, resend: true },
+  ])
   expect(await readShard(database, lease)).toMatchObject({
     in_flight: 1,
     intents: 1,
@@ -154,6 +156,24 @@ test('a resend is claimed with the next send, and is a resend', async () => {
     retries: 0,
     uncertain: 1,
   })
+})
+
+test('a resend whose time has passed is withdrawn: its item stays uncertain, and its case is looked at again', async () => {
+  const lease = await queuedResend()
+  await database.query(({ sql }) => sql`update reconciliation_cases set next_lookup_at = null`)
+  await database.query(({ sql }) => sql`update operations set started_at = now() - interval '1 hour'`)
+  expect(await claimRetries(database, lease, [0], { sendByMs: 1_000, resendWithinMs: 3_599_000 })).toEqual([])
+  expect(await readShard(database, lease)).toMatchObject({
+    in_flight: 0,
+    intents: 0,
+    waiting: 0,
+    retries: 0,
+    uncertain: 1,
+  })
+  const cases = await database.query(
+    ({ sql }) => sql`select last_lookup, next_lookup_at <= now() as due, closed_at from reconciliation_cases`,
+  )
+  expect(cases).toEqual([{ last_lookup: 'resend expired', due: true, closed_at: null }])
 })
 
 test('a resend that waits behind a person who says "not applied": nothing is claimed for a retry that is gone', async () => {
@@ -169,7 +189,7 @@ test('a resend that waits behind a person who says "not applied": nothing is cla
         { effect: 'absent', item: 'failed', failureClass: 'transient' },
         'operator',
       ),
-    () => claimRetries(database, lease, [0], 1_000),
+    () => claimRetries(database, lease, [0], { sendByMs: 1_000, resendWithinMs: 3_600_000 }),
   )
   expect(won).toEqual([])
   expect(await readShard(database, lease)).toMatchObject({
@@ -200,7 +220,7 @@ test('a resend that waits behind a lookup that grants a retry: it is claimed as 
         },
         'lookup',
       ),
-    () => claimRetries(database, lease, [0], 1_000),
+    () => claimRetries(database, lease, [0], { sendByMs: 1_000, resendWithinMs: 3_600_000 }),
   )
   expect(won).toEqual([{ ord: 0, send: 2, attempt: 2, resend: false }])
   await tell(database, lease, { ord: 0, effectKey: 'key', send: 2 }, { effect: 'applied', item: 'applied' })

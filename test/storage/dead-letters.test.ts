@@ -78,7 +78,8 @@ const preflight = (
   scope: { states: string[]; itemKeys: string[] | null; failureClasses: string[] | null },
 ) => service.services.preflightReplay(principal, id, { scope })
 const replay = async (id: string, preflightId: string, force: string[] = []) =>
-  (await service.services.replayOperation(principal, id, { preflightId, reason: 'again', force })).operation.id
+  (await service.services.replayOperation(principal, id, { preflightId, reason: 'again', force, ifMatchVersion: null }))
+    .operation.id
 
 test('an item whose attempts are used up is a dead letter, with its cause', async () => {
   const id = await die(['plain'])

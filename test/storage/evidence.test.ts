@@ -1,4 +1,6 @@
+import { pino } from 'pino'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import { reconciler } from '../../src/maintenance/reconciler.ts'
 import { convergeEvidence } from '../../src/services/converge.ts'
 import { report } from '../../src/services/evidence-reports.ts'
 import { resolveCase } from '../../src/services/resolve-case.ts'
@@ -69,7 +71,7 @@ const takeOver = async (lease: ClaimedShard): Promise<ClaimedShard> => {
 
 const claimRetry = async (lease: ClaimedShard) => {
   const ords = await database.query((connection) => readDueRetries(connection, lease, 10))
-  return claimRetries(database, lease, ords, 1_000)
+  return claimRetries(database, lease, ords, { sendByMs: 1_000, resendWithinMs: 3_600_000 })
 }
 
 const end = async (lease: ClaimedShard) => {
@@ -257,6 +259,20 @@ test('two people who resolve one case at once: one decides, the other is told th
   })
 })
 
+test('nobody resolves a case while its effect is being sent again: it is still open, and can be resolved afterwards', async () => {
+  const lease = await inFlight()
+  await tell(database, lease, key, uncertain)
+  const [found] = await cases(lease.operationId)
+  await database.query(({ sql }) => sql`update effects set state = 'intent', send = 2, was = 'uncertain'`)
+  await database.query(({ sql }) => sql`update operation_shards set in_flight = 1`)
+  const refusal = await resolve(found?.id ?? '', 'applied').catch((error: unknown) => error)
+  expect(refusal).toMatchObject({ code: 'resend-in-progress' })
+  expect(await cases(lease.operationId)).toMatchObject([{ resolution: null }])
+  await tell(database, lease, { ...key, send: 2 }, { effect: 'uncertain', item: null })
+  await resolve(found?.id ?? '', 'applied')
+  expect(await cases(lease.operationId)).toMatchObject([{ resolution: 'applied' }])
+})
+
 /** Two operations want `key`; the first one's send is in doubt, and so is the second one's item. */
 const doubtElsewhere = async () => {
   const owner = await inFlight()
@@ -270,6 +286,33 @@ const doubtElsewhere = async () => {
   expect(await readShard(database, other)).toMatchObject({ uncertain: 1, waiting: 0, retries: 0 })
   return { owner, other }
 }
+/** All that maintenance does about them; a case of `broken` cannot be changed. */
+const reconcileAround = async (broken: string): Promise<string[]> => {
+  const logged: string[] = []
+  const log = pino({ base: null }, { write: (line) => logged.push(JSON.parse(line).operation) })
+  await database.transaction(({ script }) =>
+    script(`create function refuse_broken() returns trigger language plpgsql as $$
+        begin raise exception 'broken on purpose'; end $$;
+      create trigger refuse_broken before update on reconciliation_cases for each row
+        when (new.operation_id = '${broken}') execute function refuse_broken()`),
+  )
+  await reconciler({ database, wakeUps: NO_WAKE_UPS, types: plantedTypes() }, log).runOnce()
+  await database.transaction(({ script }) => script('drop function refuse_broken cascade'))
+  return logged
+}
+
+test('a doubt that cannot be closed keeps no other one open', async () => {
+  const { owner, other } = await doubtElsewhere()
+  await storeOperation(database, { items: items(1, () => 'key') })
+  const third = await claimOne(database)
+  await claimWindow(database, third, 0, 1)
+  expect(await explainKnownKeys(database, third, [0], 'c1')).toBe(1)
+  await tell(database, owner, key, applied, 'lookup')
+  expect(await reconcileAround(other.operationId)).toEqual([other.operationId])
+  expect(await cases(other.operationId)).toMatchObject([{ resolution: null }])
+  expect(await cases(third.operationId)).toMatchObject([{ resolution: 'applied' }])
+})
+
 const closeDoubts = async () => {
   const doubts = await database.query((connection) => readExplainedDoubts(connection, 10))
   for (const doubt of doubts) await closeExplainedDoubts(database, doubt)

@@ -132,7 +132,7 @@ const mutations: [name: string, run: (lease: Lease) => Promise<unknown>, works: 
   ],
   [
     'claimRetries',
-    (lease) => claimRetries(database, lease, [0], 1_000),
+    (lease) => claimRetries(database, lease, [0], { sendByMs: 1_000, resendWithinMs: 3_600_000 }),
     [{ ord: 0, send: 2, attempt: 2, resend: false }],
     null,
   ],
@@ -226,9 +226,12 @@ describe('lease fencing', () => {
     await requestCancel(database, { tenantId: TENANT, operationId: zombie.operationId, actor: 'tester', reason: null })
     const seen = async () =>
       (await database.query(({ sql }) => sql`select 1 from operation_shards where stop_seen_at is not null`)).length
-    await database.query((connection) => acknowledgeStops(connection, [zombie]))
+    await database.query((connection) => acknowledgeStops(connection, [{ ...zombie, stop: 'cancel' }]))
     expect(await seen()).toBe(0)
-    await database.query((connection) => acknowledgeStops(connection, [holder]))
+    // a pause that was seen acknowledges no cancel
+    await database.query((connection) => acknowledgeStops(connection, [{ ...holder, stop: 'pause' }]))
+    expect(await seen()).toBe(0)
+    await database.query((connection) => acknowledgeStops(connection, [{ ...holder, stop: 'cancel' }]))
     expect(await seen()).toBe(1)
   })
 

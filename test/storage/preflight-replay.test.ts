@@ -69,8 +69,8 @@ test('describes the whole operation, whatever the scope, and is recorded', async
     lastCheckpointAgeSeconds: expect.toSatisfy((age: number) => age >= 0 && age < 60),
     downstreamErrorRate5m: 0,
     codeVersionChanged: false,
-    codeVersionThen: 'c1',
-    codeVersionNow: 'c1',
+    codeVersionThen: '1',
+    codeVersionNow: '1',
     requiresApproval: false,
     compensation: 'none',
     allowed: true,
@@ -173,9 +173,17 @@ describe('what forbids a replay', () => {
     expect(await preflight(id, bugs, { ...grant, version: 2, codeVersion: 'c2' })).toMatchObject({
       allowed: true,
       codeVersionChanged: true,
-      codeVersionThen: 'c1',
-      codeVersionNow: 'c2',
+      codeVersionThen: '1',
+      codeVersionNow: '2',
     })
+    // the same version of the type, built anew: the fix may be in it
+    expect(await preflight(id, bugs, { ...grant, codeVersion: 'c2' })).toMatchObject({
+      allowed: true,
+      codeVersionChanged: false,
+      codeVersionThen: '1',
+      codeVersionNow: '1',
+    })
+    expect((await preflight(id, bugs, { ...grant, version: 2 })).allowed).toBe(true)
   })
 
   test('purged items, and no complaint about keys that are gone with them', async () => {

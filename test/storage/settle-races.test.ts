@@ -106,7 +106,9 @@ describe('finish × evidence that grants a retry', () => {
     expect(await readShard(database, lease)).toMatchObject({ state: 'ready', waiting: 1, retries: 1 })
     expect(await status(lease.operationId)).toBe('running')
     const next = await claimOne(database)
-    expect(await claimRetries(database, next, [0], 1_000)).toMatchObject([{ send: 2, attempt: 2 }])
+    expect(await claimRetries(database, next, [0], { sendByMs: 1_000, resendWithinMs: 3_600_000 })).toMatchObject([
+      { send: 2, attempt: 2 },
+    ])
     await tell(database, next, { ...key, send: 2 }, applied)
     await finishShard(database, next)
     expect(await settle(lease.operationId)).toBe('succeeded')
@@ -186,7 +188,7 @@ describe('stops', () => {
     await tell(database, lease, key, again)
     await tell(database, lease, { ord: 1, effectKey: 'k1' }, applied)
     expect(await requestCancel(database, request(lease.operationId))).toBe(true)
-    expect(await claimRetries(database, lease, [0], 1_000)).toBeNull()
+    expect(await claimRetries(database, lease, [0], { sendByMs: 1_000, resendWithinMs: 3_600_000 })).toBeNull()
     expect(await finishShard(database, lease)).toMatchObject({ state: 'done' })
     expect(await settle(lease.operationId)).toBe('cancelled')
     expect(await readShard(database, lease)).toMatchObject({
@@ -209,14 +211,16 @@ describe('stops', () => {
     if (!taken) throw new Error('the lease did not run out')
     expect(taken.stopRequested).toBe('pause')
     for (const ord of [1, 2]) await tell(database, taken, { ord, effectKey: `k${ord}` }, uncertain, 'recovery')
-    expect(await claimRetries(database, taken, [0], 1_000)).toBeNull()
+    expect(await claimRetries(database, taken, [0], { sendByMs: 1_000, resendWithinMs: 3_600_000 })).toBeNull()
     await finishShard(database, taken)
     expect(await settle(lease.operationId)).toBe('paused')
     await expect(claimOne(database)).rejects.toThrow('no shard is ready')
 
     expect(await resume(database, request(lease.operationId))).toBe(true)
     const next = await claimOne(database)
-    expect(await claimRetries(database, next, [0], 1_000)).toMatchObject([{ ord: 0, send: 2, attempt: 2 }])
+    expect(await claimRetries(database, next, [0], { sendByMs: 1_000, resendWithinMs: 3_600_000 })).toMatchObject([
+      { ord: 0, send: 2, attempt: 2 },
+    ])
     await tell(database, next, { ...key, send: 2 }, applied)
     await finishShard(database, next)
     expect(await settle(lease.operationId)).toBe('reconciliation_required')

@@ -203,7 +203,8 @@ const resolveSome = async (storm: Storm, random: Random): Promise<number> => {
       })
       storm.figures.resolved++
     } catch (error) {
-      if (!(error instanceof AppError && error.code === 'case-already-resolved')) throw error
+      if (!(error instanceof AppError && ['case-already-resolved', 'resend-in-progress'].includes(error.code)))
+        throw error
     }
   }
   return cases.length

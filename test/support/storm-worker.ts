@@ -134,7 +134,7 @@ const runExternal = async (storm: Storm, lease: ClaimedShard, random: Random): P
     }
     const due = await database.query((connection) => readDueRetries(connection, lease, WINDOW))
     if (due.length > 0) {
-      const won = await claimRetries(database, lease, due, SEND_BY_MS)
+      const won = await claimRetries(database, lease, due, { sendByMs: SEND_BY_MS, resendWithinMs: 3_600_000 })
       if (!won) break
       figures.retries += won.length
       idle = false

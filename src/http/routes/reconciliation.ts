@@ -145,7 +145,7 @@ const addResolve = (app: App, { services }: RouteDeps): void => {
           ...refusals({
             400: 'No evidence.',
             404: 'No such case.',
-            409: 'It is resolved; the problem names the outcome.',
+            409: 'It is resolved, and the problem names the outcome; or its effect is being sent again.',
           }),
         },
       },

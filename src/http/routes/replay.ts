@@ -2,15 +2,14 @@ import { z } from 'zod'
 import { AppError } from '../../domain/errors.ts'
 import { FAILURE_CLASSES } from '../../domain/failure.ts'
 import { parseId } from '../../domain/ids.ts'
+import { REPLAYABLE_STATES, SCOPE_ITEM_KEYS_MAX } from '../../domain/replay.ts'
 import { type App, JSON_TYPE, type RouteDeps, refusals } from '../app.ts'
+import { matchVersionOf } from '../conditions.ts'
 import { textField } from '../fields.ts'
-import { MAX_FORCED_CODES, MAX_ITEM_KEY_BYTES, MAX_REASON_BYTES, MAX_SCOPE_ITEM_KEYS } from '../limits.ts'
+import { MAX_FORCED_CODES, MAX_ITEM_KEY_BYTES, MAX_REASON_BYTES } from '../limits.ts'
 import { OperationResource, operationPath } from '../resources/operation.ts'
 import { PreflightResource, toPreflight } from '../resources/preflight.ts'
-import { answerOperation, OperationParams, operationIdOf } from './operations.ts'
-
-/** `applied`, `skipped` and `uncertain` are no states to replay: a scope that names them is a mistake. */
-const REPLAYABLE_STATES = ['failed', 'unprocessed'] as const
+import { answerOperation, ConditionHeaders, OperationParams, operationIdOf } from './operations.ts'
 
 const PreflightBody = z
   .strictObject({
@@ -18,7 +17,7 @@ const PreflightBody = z
       .strictObject({
         states: z.array(z.enum(REPLAYABLE_STATES)).nullish(),
         failure_classes: z.array(z.enum(FAILURE_CLASSES)).nullish(),
-        item_keys: z.array(textField(MAX_ITEM_KEY_BYTES)).max(MAX_SCOPE_ITEM_KEYS).nullish(),
+        item_keys: z.array(textField(MAX_ITEM_KEY_BYTES)).max(SCOPE_ITEM_KEYS_MAX).nullish(),
       })
       .nullish()
       .describe('Default: failed items of the classes that may be retried, and unprocessed ones.'),
@@ -64,6 +63,7 @@ const addReplay = (app: App, { services, config }: RouteDeps): void => {
         description:
           'A preflight is used once: a repeat answers with the same new operation and `Idempotent-Replayed: true`. Effect keys carry over, so what was applied is never sent again.',
         params: OperationParams,
+        headers: ConditionHeaders,
         body: ReplayBody,
         response: {
           202: OperationResource,
@@ -71,7 +71,7 @@ const addReplay = (app: App, { services, config }: RouteDeps): void => {
             400: 'No such preflight of this operation, or no reason.',
             404: 'No such operation.',
             409: 'Blocked; `blocked_by` names what by.',
-            412: 'The preflight has expired, or the facts have changed.',
+            412: 'It changed since the version in If-Match; or the preflight has expired, or its facts have changed.',
           }),
         },
       },
@@ -88,6 +88,7 @@ const addReplay = (app: App, { services, config }: RouteDeps): void => {
         preflightId,
         reason: request.body.reason,
         force: request.body.force ?? [],
+        ifMatchVersion: matchVersionOf(request.headers['if-match']),
       })
       const location = `${config.publicUrl ?? ''}${operationPath(operation.id)}`
       reply.code(202).header('location', location).header('operation-location', location)
@@ -108,6 +109,7 @@ const addApproval = (app: App, { services }: RouteDeps): void => {
         summary: 'Approve or reject an operation that waits for a second person',
         description: 'Never by the requester. A rejected operation ends `cancelled`, and nothing of it ever runs.',
         params: OperationParams,
+        headers: ConditionHeaders,
         body: ApprovalBody,
         response: {
           200: OperationResource,
@@ -115,7 +117,7 @@ const addApproval = (app: App, { services }: RouteDeps): void => {
             403: 'The requester cannot decide.',
             404: 'No such operation.',
             409: 'It does not wait for an approval.',
-            412: 'The facts of its preflight have changed.',
+            412: 'It changed since the version in If-Match, or the facts of its preflight have.',
             422: 'A note is needed.',
           }),
         },
@@ -125,6 +127,7 @@ const addApproval = (app: App, { services }: RouteDeps): void => {
       const operation = await services.decideApproval(request.principal, operationIdOf(request.params), {
         decision: request.body.decision,
         note: request.body.note ?? null,
+        ifMatchVersion: matchVersionOf(request.headers['if-match']),
       })
       return answerOperation(reply, operation)
     },

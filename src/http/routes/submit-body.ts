@@ -1,11 +1,11 @@
 import { z } from 'zod'
+import { INLINE_ITEMS_MAX } from '../../domain/operation.ts'
 import type { Json } from '../../domain/operation-type.ts'
 import type { SubmitRequest } from '../../services/requests.ts'
 import { jsonField, textField, timeField } from '../fields.ts'
 import {
   MAX_AFTER,
   MAX_CALLBACK_URL_BYTES,
-  MAX_INLINE_ITEMS,
   MAX_ITEM_KEY_BYTES,
   MAX_LABEL_KEY_BYTES,
   MAX_LABEL_VALUE_BYTES,
@@ -37,7 +37,7 @@ const LabelValue = z
 export const SubmitBody = z
   .strictObject({
     type: textField(MAX_TYPE_NAME_BYTES),
-    items: z.array(ItemBody).optional().describe(`At most ${MAX_INLINE_ITEMS} inline.`),
+    items: z.array(ItemBody).optional().describe(`At most ${INLINE_ITEMS_MAX} inline.`),
     input: z.unknown().optional(),
     reason: textField(MAX_REASON_BYTES).nullish(),
     labels: z

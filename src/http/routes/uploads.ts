@@ -12,7 +12,7 @@ import { idempotencyKeyOf } from '../idempotency-keys.ts'
 import { MAX_CSV_COLUMN_BYTES, MAX_CSV_COLUMNS, MAX_ROW_BYTES, MAX_UPLOAD_BYTES, MAX_UPLOADS } from '../limits.ts'
 import { readNdjsonRows } from '../ndjson-rows.ts'
 import { OperationResource } from '../resources/operation.ts'
-import { openUploadBody, tooLarge } from '../upload-body.ts'
+import { discardRest, openUploadBody, tooLarge } from '../upload-body.ts'
 import {
   answerOperation,
   ConditionHeaders,
@@ -102,6 +102,7 @@ const addUpload = (app: App, { services }: RouteDeps): void => {
         return { added, total }
       } finally {
         running--
+        discardRest(request.raw)
       }
     },
   )

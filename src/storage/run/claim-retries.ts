@@ -18,13 +18,17 @@ export interface ClaimedRetry {
  * Lock, then work: a retry may be replaced or given up by evidence while this waits for the shard, and what was read before
  * the wait would then be claimed (an intent that no counter knows, and nobody sends).
  *
+ * A resend that waited too long (a pause, no worker) for the provider's promise to hold is withdrawn: its item stays
+ * `uncertain`, and its case is looked at again.
+ *
  * Answers with what was won, or null when the fence did not hold.
  */
 export const claimRetries = async (
   database: Database,
   lease: Lease,
   ords: readonly number[],
-  sendByMs: number,
+  /** `resendWithinMs`: how long after the operation's start the provider still recognises a repeated effect key. */
+  { sendByMs, resendWithinMs }: { sendByMs: number; resendWithinMs: number },
 ): Promise<ClaimedRetry[] | null> => {
   const [row] = await database.lockThenWork((sql) => ({
     lock: sql`
@@ -36,13 +40,23 @@ export const claimRetries = async (
         select tenant_id, operation_id, shard from operation_shards
         where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and shard = ${lease.shard}
           and state = 'leased' and lease_epoch = ${lease.epoch} and stop_requested is null),
+      expired as (
+        delete from item_retries r using fence f, operations o
+        where r.tenant_id = f.tenant_id and r.operation_id = f.operation_id and r.ord = any(${ints(ords)}::int[])
+          and o.tenant_id = f.tenant_id and o.id = f.operation_id and r.reason = 'idempotent_resend'
+          and clock_timestamp() - coalesce(o.started_at, o.created_at) >= ${resendWithinMs} * interval '1 ms'
+        returning r.tenant_id, r.operation_id, r.ord),
+      asked_again as (
+        update reconciliation_cases c set next_lookup_at = now(), last_lookup = 'resend expired' from expired x
+        where c.tenant_id = x.tenant_id and c.operation_id = x.operation_id and c.ord = x.ord and c.closed_at is null),
       due as (
         select distinct on (r.effect_key) r.ord, r.effect_key, r.attempt, r.reason, r.prior_state, r.prior_class,
           i.item_key, i.input_hash
         from fence f
           join item_retries r on r.tenant_id = f.tenant_id and r.operation_id = f.operation_id and r.shard = f.shard
           join operation_items i on i.tenant_id = r.tenant_id and i.operation_id = r.operation_id and i.ord = r.ord
-        where r.ord = any(${ints(ords)}::int[])
+        where r.ord = any(${ints(ords)}::int[]) and r.run_at <= clock_timestamp()
+          and r.ord not in (select ord from expired)
         order by r.effect_key, r.ord),
       won as (
         insert into effects as e (tenant_id, effect_key, state, send, operation_id, shard, ord, attempt, lease_epoch,
@@ -66,7 +80,7 @@ export const claimRetries = async (
         returning r.ord, r.reason = 'idempotent_resend' as resend)
       update operation_shards s set
         version = s.version + 1, in_flight = s.in_flight + (select count(*) from gone),
-        waiting = s.waiting - (select count(*) from gone)
+        waiting = s.waiting - (select count(*) from gone) - (select count(*) from expired)
       from fence f
       where s.tenant_id = f.tenant_id and s.operation_id = f.operation_id and s.shard = f.shard
       returning (select coalesce(jsonb_agg(jsonb_build_object('ord', w.ord, 'send', w.send, 'attempt', w.attempt,
@@ -81,7 +95,8 @@ const KEY_IN_FLIGHT_WAIT_MS = 500
 /**
  * What becomes of waiting items whose effect key is held by another (the registry's table in domain/effect.ts):
  * applied → `skipped` with the reference; uncertain → `uncertain` with a case of its own, closed from the effect when that
- * is explained; in flight → waits on, uncharged. An own effect that is applied by now has its entry: only the wait ends. Answers with the number of items that reached a state.
+ * is explained; in flight → waits on, uncharged. An own effect that is applied by now has its entry: only the wait ends.
+ * Answers with the number of items that were explained.
  */
 export const explainKnownKeys = (
   database: Database,

@@ -10,7 +10,7 @@
  */
 import { EXHAUSTED_RUNS_MAX, type FailureClass } from '../../domain/failure.ts'
 import type { EvidenceSource, ItemState } from '../../domain/ledger.ts'
-import { ints, sparseInts, sparseTexts, texts } from '../array-literal.ts'
+import { ints, sparseInts, sparseTexts } from '../array-literal.ts'
 import type { Database } from '../database.ts'
 import type { ShardKey } from './lease.ts'
 
@@ -226,102 +226,4 @@ export const converge = async (database: Database, shard: ShardKey, evidence: Ev
     stopRequested: row.stop_requested,
     done: row.state === 'done',
   }
-}
-
-/**
- * Evidence for an effect that has moved on (an older send, or a contradiction): it is written down as an observation, which
- * changes no item, and a case is opened for a person, or noted on the case that the item has. Nothing is overwritten.
- */
-export const recordObservation = (
-  database: Database,
-  shard: ShardKey,
-  observation: {
-    cause: 'duplicate_suspected' | 'contradiction'
-    source: EvidenceSource
-    actor: string | null
-    workerId: string | null
-    codeVersion: string
-    report: Report
-  },
-): Promise<void> =>
-  database.transaction(async ({ sql }) => {
-    const { report } = observation
-    await sql`
-      select 1 from operation_shards
-      where tenant_id = ${shard.tenantId} and operation_id = ${shard.operationId}::uuid and shard = ${shard.shard}
-      for no key update`
-    const written = await sql`
-      insert into ledger_entries (tenant_id, operation_id, ord, item_key, attempt, state, reason_code, message, effect_key,
-        send, input_hash, effect_ref, evidence_ref, source, actor, worker_id, code_version)
-      select e.tenant_id, ${shard.operationId}::uuid, ${report.ord}, l.item_key, l.attempt, null,
-        ${observation.cause === 'contradiction' ? 'CONTRADICTS_EARLIER_EVIDENCE' : 'EVIDENCE_FOR_EARLIER_SEND'},
-        ${`reported: ${report.effect}`}, ${report.effectKey}, ${report.send}, l.input_hash, ${report.effectRef},
-        ${report.evidenceRef}, ${observation.source}, ${observation.actor}, ${observation.workerId}::uuid,
-        ${observation.codeVersion}
-      from effects e, lateral (
-        select item_key, attempt, input_hash from ledger_entries l
-        where l.tenant_id = ${shard.tenantId} and l.operation_id = ${shard.operationId}::uuid and l.ord = ${report.ord}
-        order by seq desc limit 1) l
-      where e.tenant_id = ${shard.tenantId} and e.effect_key = ${report.effectKey}
-      returning 1`
-    if (written.length === 0) return
-    await sql`
-      insert into reconciliation_cases as c (tenant_id, operation_id, shard, ord, type, item_key, effect_key, send, cause, note)
-      select s.tenant_id, s.operation_id, s.shard, ${report.ord}, s.type, i.item_key, ${report.effectKey}, ${report.send},
-        ${observation.cause}, ${`reported: ${report.effect}`}
-      from operation_shards s join operation_items i on i.tenant_id = s.tenant_id and i.operation_id = s.operation_id
-        and i.ord = ${report.ord}
-      where s.tenant_id = ${shard.tenantId} and s.operation_id = ${shard.operationId}::uuid and s.shard = ${shard.shard}
-      on conflict (tenant_id, operation_id, ord) where closed_at is null do update set
-        note = concat_ws('; ', c.note, concat_ws(': ', excluded.cause, excluded.note))
-      where c.cause <> excluded.cause and position(excluded.cause in coalesce(c.note, '')) = 0`
-    await sql`
-      update operation_shards set version = version + 1
-      where tenant_id = ${shard.tenantId} and operation_id = ${shard.operationId}::uuid and shard = ${shard.shard}`
-  })
-
-/** Where effects stand, for reports that moved nothing. */
-export const readEffects = async (
-  database: Database,
-  tenantId: number,
-  effectKeys: readonly string[],
-): Promise<
-  Map<
-    string,
-    {
-      state: 'intent' | 'applied' | 'uncertain' | 'absent' | 'compensated'
-      send: number
-      operationId: string
-      shard: number
-      ord: number
-      attempt: number
-    }
-  >
-> => {
-  const rows = await database.query(
-    ({ sql }) => sql<{
-      effect_key: string
-      state: 'intent' | 'applied' | 'uncertain' | 'absent' | 'compensated'
-      send: number
-      operation_id: string
-      shard: number
-      ord: number
-      attempt: number
-    }>`
-      select effect_key, state, send, operation_id, shard, ord, attempt from effects
-      where tenant_id = ${tenantId} and effect_key = any(${texts(effectKeys)}::text[])`,
-  )
-  return new Map(
-    rows.map((row) => [
-      row.effect_key,
-      {
-        state: row.state,
-        send: row.send,
-        operationId: row.operation_id,
-        shard: row.shard,
-        ord: row.ord,
-        attempt: row.attempt,
-      },
-    ]),
-  )
 }

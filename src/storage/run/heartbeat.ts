@@ -5,8 +5,23 @@ import type { Lease } from './lease.ts'
 export interface RenewedLease {
   operationId: string
   shard: number
+  epoch: number
   stopRequested: 'pause' | 'cancel' | null
 }
+
+interface LeaseRow {
+  operation_id: string
+  shard: number
+  lease_epoch: string
+  stop_requested: 'pause' | 'cancel' | null
+}
+
+const parse = (row: LeaseRow): RenewedLease => ({
+  operationId: row.operation_id,
+  shard: row.shard,
+  epoch: Number(row.lease_epoch),
+  stopRequested: row.stop_requested,
+})
 
 const arrays = (leases: readonly Lease[]): { tenants: string; operations: string; shards: string; epochs: string } => ({
   tenants: ints(leases.map((lease) => lease.tenantId)),
@@ -25,7 +40,7 @@ export const renewLeases = async (
   leases: readonly Lease[],
 ): Promise<RenewedLease[]> => {
   const { tenants, operations, shards, epochs } = arrays(leases)
-  const rows = await sql<{ operation_id: string; shard: number; stop_requested: 'pause' | 'cancel' | null }>`
+  const rows = await sql<LeaseRow>`
     with mine as materialized (
       select s.tenant_id, s.operation_id, s.shard
       from unnest(${tenants}::int[], ${operations}::uuid[], ${shards}::int[], ${epochs}::bigint[]) as u (t, o, s, e)
@@ -34,33 +49,38 @@ export const renewLeases = async (
       for no key update of s skip locked)
     update operation_shards s set lease_expires_at = now() + s.lease_ms * interval '1 ms'
     from mine m where s.tenant_id = m.tenant_id and s.operation_id = m.operation_id and s.shard = m.shard
-    returning s.operation_id, s.shard, s.stop_requested`
-  return rows.map((row) => ({ operationId: row.operation_id, shard: row.shard, stopRequested: row.stop_requested }))
+    returning s.operation_id, s.shard, s.lease_epoch, s.stop_requested`
+  return rows.map(parse)
 }
 
 /** Whether each lease still stands, and whether a stop was asked for; reads only, takes no lock. */
 export const readLeases = async ({ sql }: Connection, leases: readonly Lease[]): Promise<RenewedLease[]> => {
   const { tenants, operations, shards, epochs } = arrays(leases)
-  const rows = await sql<{ operation_id: string; shard: number; stop_requested: 'pause' | 'cancel' | null }>`
-    select s.operation_id, s.shard, s.stop_requested
+  const rows = await sql<LeaseRow>`
+    select s.operation_id, s.shard, s.lease_epoch, s.stop_requested
     from unnest(${tenants}::int[], ${operations}::uuid[], ${shards}::int[], ${epochs}::bigint[]) as u (t, o, s, e)
       join operation_shards s on s.tenant_id = u.t and s.operation_id = u.o and s.shard = u.s
     where s.state = 'leased' and s.lease_epoch = u.e`
-  return rows.map((row) => ({ operationId: row.operation_id, shard: row.shard, stopRequested: row.stop_requested }))
+  return rows.map(parse)
 }
 
 /**
  * Says that the holder has seen the stop. Called only after the holder has closed its gate in memory, so that no request
- * is sent after this instant: `cancel.acknowledged_at` is the latest of them.
+ * is sent after this instant: `cancel.acknowledged_at` is the latest of them. The stop that was seen is named: one that came
+ * since is not acknowledged with it.
  */
-export const acknowledgeStops = async ({ sql }: Connection, leases: readonly Lease[]): Promise<void> => {
-  const { tenants, operations, shards, epochs } = arrays(leases)
+export const acknowledgeStops = async (
+  { sql }: Connection,
+  stops: readonly (Lease & { stop: 'pause' | 'cancel' })[],
+): Promise<void> => {
+  const { tenants, operations, shards, epochs } = arrays(stops)
   await sql`
     with mine as materialized (
       select s.tenant_id, s.operation_id, s.shard
-      from unnest(${tenants}::int[], ${operations}::uuid[], ${shards}::int[], ${epochs}::bigint[]) as u (t, o, s, e)
+      from unnest(${tenants}::int[], ${operations}::uuid[], ${shards}::int[], ${epochs}::bigint[],
+        ${texts(stops.map(({ stop }) => stop))}::text[]) as u (t, o, s, e, stop)
         join operation_shards s on s.tenant_id = u.t and s.operation_id = u.o and s.shard = u.s
-      where s.state = 'leased' and s.lease_epoch = u.e and s.stop_requested is not null and s.stop_seen_at is null
+      where s.state = 'leased' and s.lease_epoch = u.e and s.stop_requested = u.stop and s.stop_seen_at is null
       order by s.tenant_id, s.operation_id, s.shard
       for no key update of s)
     update operation_shards s set stop_seen_at = clock_timestamp(), version = s.version + 1

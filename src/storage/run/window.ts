@@ -113,7 +113,15 @@ export const chargeSuspect = async ({ sql }: Connection, lease: Lease, ord: numb
   return row?.suspect_crashes ?? null
 }
 
-/** Attempt of each waiting item whose effect key is free; the others stay where they are. */
+/** Takes a charge of this lease back. */
+export const unchargeSuspect = async ({ sql }: Connection, lease: Lease): Promise<void> => {
+  await sql`
+    update operation_shards set suspect_crashes = greatest(0, suspect_crashes - 1)
+    where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and shard = ${lease.shard}
+      and lease_epoch = ${lease.epoch}`
+}
+
+/** Attempt of each waiting item whose effect key is free, or which is a resend of its own; the others stay where they are. */
 export const readRetryAttempts = async (
   { sql }: Connection,
   lease: Lease,
@@ -122,8 +130,8 @@ export const readRetryAttempts = async (
   const rows = await sql<{ ord: number; attempt: number }>`
     select r.ord, r.attempt from item_retries r
     where r.tenant_id = ${lease.tenantId} and r.operation_id = ${lease.operationId}::uuid and r.ord = any(${ints(ords)}::int[])
-      and r.run_at <= now() and not exists (
+      and r.run_at <= now() and (r.reason = 'idempotent_resend' or not exists (
         select from effects e where e.tenant_id = r.tenant_id and e.effect_key = r.effect_key
-          and e.state not in ('absent', 'compensated'))`
+          and e.state not in ('absent', 'compensated')))`
   return new Map(rows.map((row) => [row.ord, row.attempt]))
 }
