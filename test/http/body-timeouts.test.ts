@@ -20,7 +20,9 @@ afterEach(async () => {
 })
 
 const send = (path: string, contentType: string, body: string) =>
-  socket.write(`POST ${path} HTTP/1.1\r\nhost: x\r\ncontent-type: ${contentType}\r\ncontent-length: 100\r\n\r\n${body}`)
+  socket.write(
+    `POST ${path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: ${contentType}\r\ncontent-length: 100\r\n\r\n${body}`,
+  )
 const untilTimers = async (count: number) => {
   while (vi.getTimerCount() !== count) await new Promise((resolve) => setImmediate(resolve))
 }
