@@ -19,5 +19,7 @@ step 'openapi/openapi.json lints'
 npx redocly lint openapi/openapi.json
 step 'the build for production compiles'
 npx tsc -p tsconfig.build.json --noEmit
+step 'the domain is covered in full'
+npx vitest run --project unit --coverage --reporter=dot
 step 'tests'
 npm test
