@@ -46,6 +46,10 @@ export interface Client {
     items: readonly { key: string; input: unknown }[],
     options: { key: string; reason: string },
   ): Promise<Operation>
+  /** A draft takes its items as a stream, a million of them if need be; `start` closes it. */
+  draft(type: string, options: { key: string; reason: string }): Promise<Operation>
+  upload(id: string, rows: ReadableStream<Uint8Array>): Promise<{ added: number; total: number }>
+  start(id: string): Promise<Operation>
   get(id: string): Promise<Operation>
   cancel(id: string, reason: string): Promise<Operation>
   items(id: string): Promise<Item[]>
@@ -75,6 +79,18 @@ export const createClient = (url: string): Client => {
   return {
     submit: (type, items, { key, reason }) =>
       json(post('/operations', { type, items, reason }, { 'idempotency-key': key })),
+    draft: (type, { key, reason }) =>
+      json(post('/operations', { type, draft: true, reason }, { 'idempotency-key': key })),
+    upload: (id, rows) =>
+      json(
+        ask(`/operations/${id}/items`, {
+          method: 'POST',
+          headers: { 'content-type': 'application/x-ndjson' },
+          body: rows,
+          duplex: 'half', // fetch wants this said for a body that is a stream
+        } as RequestInit),
+      ),
+    start: (id) => json(post(`/operations/${id}/start`, {})),
     get: (id) => json(ask(`/operations/${id}`)),
     cancel: (id, reason) => json(post(`/operations/${id}/cancel`, { reason })),
     async items(id) {

@@ -17,17 +17,7 @@ import { type Client, createClient, type Operation } from './client.ts'
 import { type Place, readPlaces } from './places.ts'
 import { chance, type Provider, startProvider } from './provider.ts'
 import { startService } from './service.ts'
-import {
-  CANCELLED_GRANTS,
-  type Context,
-  closeCases,
-  GRANTS,
-  ITEMS_PER_OPERATION,
-  importPlaces,
-  number,
-  say,
-  sendGrants,
-} from './steps.ts'
+import { CANCELLED_GRANTS, type Context, closeCases, GRANTS, importPlaces, number, say, sendGrants } from './steps.ts'
 
 const WORKERS = 2
 const DISCREPANCIES_SHOWN = 50
@@ -63,23 +53,16 @@ const giveAccount = async (facts: {
   provider: Provider
   databaseUrl: string
   places: ReadonlyMap<string, Place>
-  imports: readonly Operation[]
+  imported: Operation
   grants: readonly Operation[]
 }): Promise<string[]> => {
   const { client, provider, places } = facts
-  const imports = await withItems(
-    client,
-    facts.imports.map((operation, index) => ({ label: `places ${index + 1}`, operation })),
-  )
+  const imports = await withItems(client, [{ label: 'places', operation: facts.imported }])
   const grants = await withItems(
     client,
     facts.grants.map((operation, index) => ({ label: index === 0 ? 'grants' : 'grants, cancelled', operation })),
   )
-  const submitted = [
-    ...facts.imports.map((_, index) => Math.min(ITEMS_PER_OPERATION, places.size - index * ITEMS_PER_OPERATION)),
-    GRANTS,
-    CANCELLED_GRANTS,
-  ]
+  const submitted = [places.size, GRANTS, CANCELLED_GRANTS]
   const all = [...imports, ...grants]
   say(accountTable(all))
   const counts = all.flatMap((each, index) => checkCounts(each, submitted[index] ?? 0))
@@ -95,14 +78,13 @@ const giveAccount = async (facts: {
 const runSteps = async (context: Context, databaseUrl: string): Promise<string[]> => {
   const places = readPlaces()
   say(`\n1. Import of ${number(places.size)} places (GeoNames, CC-BY-4.0)`)
-  say(`   Uploads come with a later version: they go in as operations of ${number(ITEMS_PER_OPERATION)} items.`)
-  const imports = await importPlaces(context, places)
+  const imported = await importPlaces(context, places)
   say(`\n2. ${number(GRANTS)} grants at a provider that misbehaves, and ${number(CANCELLED_GRANTS)} to be cancelled`)
   const sent = await sendGrants(context)
   say('\n3. What nobody knows yet: lookups close most of it, a person the rest')
   const grants = await closeCases(context, sent)
   say('\n4. The account')
-  return giveAccount({ ...context, databaseUrl, places, imports, grants })
+  return giveAccount({ ...context, databaseUrl, places, imported, grants })
 }
 
 const run = async (seed: number, directory: string, signal: AbortSignal): Promise<boolean> => {

@@ -5,7 +5,7 @@ import type { Place } from './places.ts'
 import { openDisplay, type Progress } from './progress-display.ts'
 import type { Provider } from './provider.ts'
 
-export const ITEMS_PER_OPERATION = 10_000
+const LINES_PER_CHUNK = 1_000
 export const GRANTS = 4_000
 export const CANCELLED_GRANTS = 1_500
 /** Both operations ask for these: whoever comes second must not send them again. */
@@ -37,54 +37,53 @@ const startClock = (what: string, signal: AbortSignal) => {
   }
 }
 
-const progressOf = (label: string, operations: readonly Operation[], total: number, note: string): Progress => {
-  const sum = (count: 'unprocessed' | 'total'): number => operations.reduce((n, { counts }) => n + counts[count], 0)
-  const running = operations.filter(({ status }) => status === 'running')
-  const rates = running.map(({ progress }) => progress.rate_per_second).filter((rate) => rate !== null)
-  const etas = running.map(({ progress }) => progress.eta).filter((eta) => eta !== null)
-  return {
-    label,
-    done: sum('total') - sum('unprocessed'),
-    total,
-    ratePerSecond: rates.length === 0 ? null : rates.reduce((n, rate) => n + rate, 0),
-    eta: etas.sort().at(-1) ?? null,
-    note,
-  }
+const progressOf = (label: string, operation: Operation, total: number, note: string): Progress => ({
+  label,
+  done: operation.counts.total - operation.counts.unprocessed,
+  total,
+  ratePerSecond: operation.status === 'running' ? operation.progress.rate_per_second : null,
+  eta: operation.progress.eta,
+  note,
+})
+
+/** One item a line, made as the upload asks for it. */
+const ndjson = (places: ReadonlyMap<string, Place>): ReadableStream<Uint8Array> => {
+  const rows = places.entries()
+  const text = new TextEncoder()
+  return new ReadableStream({
+    pull(controller) {
+      const lines: string[] = []
+      for (const [key, input] of rows) {
+        lines.push(JSON.stringify({ key, input }))
+        if (lines.length === LINES_PER_CHUNK) break
+      }
+      if (lines.length === 0) controller.close()
+      else controller.enqueue(text.encode(`${lines.join('\n')}\n`))
+    },
+  })
 }
 
+/** A draft, its items uploaded as one stream, then one transactional operation over all of them. */
 export const importPlaces = async (
   { client, signal }: Context,
   places: ReadonlyMap<string, Place>,
-): Promise<Operation[]> => {
-  const items = [...places].map(([key, input]) => ({ key, input }))
-  const operations: Operation[] = []
+): Promise<Operation> => {
+  const uploading = startClock('the upload', signal)
+  const draft = await client.draft('example-import', { key: 'places', reason: 'demo: import of places' })
+  const { added } = await client.upload(draft.id, ndjson(places))
+  say(`  uploaded ${number(added)} items in ${uploading.seconds().toFixed(1)} s`)
   const display = openDisplay(process.stdout)
   const running = startClock('the import', signal)
-  const refresh = async (): Promise<Progress[]> => {
+  let operation = await client.start(draft.id)
+  while (!isFinal(operation)) {
     running.goOn()
-    for (const [index, operation] of operations.entries()) {
-      if (!isFinal(operation)) operations[index] = await client.get(operation.id)
-    }
-    const note = `${operations.filter(isFinal).length} of ${operations.length} operations done`
-    const { done, ...row } = progressOf('places', operations, places.size, note)
-    // over all of them: each one alone is too short for a rate that says something
-    const ratePerSecond = done / running.seconds()
-    const leftMs = ratePerSecond === 0 ? null : (1000 * (places.size - done)) / ratePerSecond
-    return [{ ...row, done, ratePerSecond, eta: leftMs === null ? null : new Date(Date.now() + leftMs).toISOString() }]
-  }
-  for (let from = 0; from < items.length; from += ITEMS_PER_OPERATION) {
-    const part = items.slice(from, from + ITEMS_PER_OPERATION)
-    const key = `places-${String(operations.length + 1)}`
-    operations.push(await client.submit('example-import', part, { key, reason: 'demo: import of places' }))
-    display.show(await refresh())
-  }
-  while (!operations.every(isFinal)) {
-    display.show(await refresh())
+    display.show([progressOf('places', operation, places.size, operation.status)])
     await sleep(POLL_MS)
+    operation = await client.get(draft.id)
   }
-  display.end(await refresh())
-  say(`  ${number(places.size / running.seconds())} places/s from the first request to the last commit`)
-  return operations
+  display.end([progressOf('places', operation, places.size, operation.status)])
+  say(`  ${number(places.size / running.seconds())} places/s from the start to the last commit`)
+  return operation
 }
 
 const grantItems = (prefix: string, count: number, shared: readonly string[]) =>
@@ -104,8 +103,8 @@ export const sendGrants = async ({ client, signal }: Context): Promise<[kept: Op
   let isCancelled = false
   const note = ({ status, counts }: Operation): string => `${status}, ${counts.uncertain} uncertain`
   const rows = (): Progress[] => [
-    progressOf('grants', [kept], GRANTS, note(kept)),
-    progressOf('to cancel', [cancelled], CANCELLED_GRANTS, note(cancelled)),
+    progressOf('grants', kept, GRANTS, note(kept)),
+    progressOf('to cancel', cancelled, CANCELLED_GRANTS, note(cancelled)),
   ]
   const sends = ({ status }: Operation): boolean => ['pending', 'running', 'cancel_requested'].includes(status)
   while (sends(kept) || sends(cancelled)) {
