@@ -1,6 +1,6 @@
 import { sanitiseText } from '../domain/failure.ts'
 import type { BatchResult, BatchRun, OperationType, TransactionSql } from '../domain/operation-type.ts'
-import type { Parameter, Sql } from '../storage/database.ts'
+import type { Parameter, Sql } from '../storage/connection.ts'
 import { abortsBatch, faultCode } from '../storage/database-faults.ts'
 import type { BatchOutcome } from '../storage/run/transactional.ts'
 import { failureFate } from './reports.ts'

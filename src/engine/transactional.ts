@@ -6,7 +6,8 @@
  */
 import { formatId } from '../domain/ids.ts'
 import type { Executor } from '../domain/operation-type.ts'
-import type { Database, Sql } from '../storage/database.ts'
+import type { Sql } from '../storage/connection.ts'
+import type { Database } from '../storage/database.ts'
 import { abortsBatch } from '../storage/database-faults.ts'
 import { explainKnownKeys } from '../storage/run/claim-retries.ts'
 import { type BatchItemKey, type BatchOutcome, commitBatch, takeBatchEffects } from '../storage/run/transactional.ts'

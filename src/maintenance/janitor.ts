@@ -2,7 +2,7 @@ import type { Log } from '../log.ts'
 import { removeAbandonedUpload } from '../services/abandoned-uploads.ts'
 import type { ServiceContext } from '../services/context.ts'
 import { cancelBySystem } from '../services/stop.ts'
-import type { Connection } from '../storage/database.ts'
+import type { Connection } from '../storage/connection.ts'
 import {
   ensureLedgerPartitions,
   forgetGoneWorkers,

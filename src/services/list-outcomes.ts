@@ -1,5 +1,6 @@
 import { listCheckpointRows } from '../storage/checkpoints.ts'
-import type { Connection, Database } from '../storage/database.ts'
+import type { Connection } from '../storage/connection.ts'
+import type { Database } from '../storage/database.ts'
 import { listEventRows } from '../storage/events.ts'
 import { type ItemRow, listItemRows } from '../storage/items.ts'
 import { type LedgerRow, listLedgerRows } from '../storage/ledger.ts'

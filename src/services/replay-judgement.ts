@@ -13,7 +13,7 @@ import {
   type Share,
   type StopCondition,
 } from '../domain/replay.ts'
-import type { Connection } from '../storage/database.ts'
+import type { Connection } from '../storage/connection.ts'
 import { type ReplayFacts, type ReplayScope, readReplayFacts } from '../storage/preflights.ts'
 import { readTypeWindows, SILENT_WINDOW } from '../storage/type-minutes.ts'
 import type { Types } from './context.ts'

@@ -1,7 +1,7 @@
 import { AppError } from '../domain/errors.ts'
-import { cancelDecision, isFinal, pauseDecision, resumeDecision } from '../domain/operation.ts'
+import { cancelDecision, isFinal, type OperationStatus, pauseDecision, resumeDecision } from '../domain/operation.ts'
 import type { OperationState } from '../storage/operation-state.ts'
-import { requestCancel, requestPause, resume } from '../storage/stops.ts'
+import { requestCancel, requestPause, resume, type StopRequest } from '../storage/stops.ts'
 import type { ServiceContext } from './context.ts'
 import type { StateReader } from './get-operation.ts'
 import { refuseStale } from './if-match.ts'
@@ -17,63 +17,77 @@ const TRIES_MAX = 10
 
 type StopContext = Pick<ServiceContext, 'database' | 'wakeUps'> & { readState: StateReader }
 
-const readOrThrow = async (
+type Answer = { status: 200 | 202 }
+
+/**
+ * Reads the operation, lets `decide` store what follows from it, and begins anew when it changed in between. `If-Match` is
+ * held against the first read: what comes after is no staleness of the caller's. Errors: operation-not-found, version-conflict.
+ */
+const decideUntilStored = async (
   { readState }: StopContext,
   principal: Principal,
   id: string,
-  ifMatchVersion: number | null,
-): Promise<OperationState> => {
-  const state = await readState({ tenantId: principal.tenantId, id })
-  if (!state) throw new AppError('operation-not-found', 'there is no such operation')
-  refuseStale(state.version, ifMatchVersion)
-  return state
+  { reason, ifMatchVersion }: CancelRequest | PauseRequest,
+  decide: (state: OperationState, change: StopRequest) => Promise<Answer | 'changed'>,
+): Promise<Answer> => {
+  const change: StopRequest = { tenantId: principal.tenantId, operationId: id, actor: principal.name, reason }
+  for (let tries = 0; tries < TRIES_MAX; tries++) {
+    const state = await readState({ tenantId: principal.tenantId, id })
+    if (!state) throw new AppError('operation-not-found', 'there is no such operation')
+    if (tries === 0) refuseStale(state.version, ifMatchVersion)
+    const answer = await decide(state, change)
+    if (answer !== 'changed') return answer
+  }
+  throw new AppError('version-conflict', 'the operation keeps changing: try again')
 }
+
+const refused = (
+  code: 'operation-already-final' | 'operation-not-pausable' | 'operation-not-paused',
+  status: OperationStatus,
+  detail: string,
+): AppError => new AppError(code, detail, { extra: { operation_status: status } })
 
 /**
  * Cancels an operation: stores the intent, settles what has already stopped, and waits briefly for the acknowledgement.
  * The answer's status is 200 when it is over, 202 while it is stopping. Errors: operation-not-found, operation-already-final,
  * version-conflict.
  */
-export const cancelOperation = async (
+export const cancelOperation = (
   context: StopContext,
   principal: Principal,
   id: string,
   request: CancelRequest,
-): Promise<{ status: 200 | 202 }> => {
-  const { database, wakeUps, readState } = context
-  for (let tries = 0; tries < TRIES_MAX; tries++) {
-    const state = await readOrThrow(context, principal, id, tries === 0 ? request.ifMatchVersion : null)
+): Promise<Answer> =>
+  decideUntilStored(context, principal, id, request, async (state, change) => {
     const decision = cancelDecision(state.status, state.cancelRequestedAt !== null)
-    if (decision.kind === 'already-final') {
-      throw new AppError(
-        'operation-already-final',
-        `the operation is already ${decision.status}; nothing was cancelled`,
-        {
-          extra: { operation_status: decision.status },
-        },
-      )
+    switch (decision.kind) {
+      case 'already-final':
+        throw refused(
+          'operation-already-final',
+          decision.status,
+          `the operation is already ${decision.status}; nothing was cancelled`,
+        )
+      case 'receipt':
+        return { status: decision.httpFinal ? 200 : 202 }
+      case 'stop': {
+        if (!(await requestCancel(context.database, change))) return 'changed'
+        context.wakeUps.send('stop')
+        const settled = await settleOperation(context, principal.tenantId, id)
+        const ranNothing = state.startedAt === null || state.status === 'paused'
+        if (settled !== null && isFinal(settled) && ranNothing) return { status: 200 }
+        await awaitAcknowledgement(context, principal, id)
+        return { status: 202 }
+      }
     }
-    if (decision.kind === 'receipt') return { status: decision.httpFinal ? 200 : 202 }
-    const stored = await requestCancel(database, {
-      tenantId: principal.tenantId,
-      operationId: id,
-      actor: principal.name,
-      reason: request.reason,
-    })
-    if (!stored) continue
-    wakeUps.send('stop')
-    const settled = await settleOperation(context, principal.tenantId, id)
-    if (settled !== null && isFinal(settled) && state.startedAt === null) return { status: 200 }
-    if (settled === 'cancelled' && state.status === 'paused') return { status: 200 }
-    const deadline = performance.now() + ACKNOWLEDGEMENT_WAIT_MS
-    while (performance.now() < deadline) {
-      const now = await readState({ tenantId: principal.tenantId, id })
-      if (!now || now.cancelAcknowledgedAt !== null || isFinal(now.status)) break
-      await new Promise((resolve) => setTimeout(resolve, ACKNOWLEDGEMENT_POLL_MS))
-    }
-    return { status: 202 }
+  })
+
+const awaitAcknowledgement = async ({ readState }: StopContext, principal: Principal, id: string): Promise<void> => {
+  const deadline = performance.now() + ACKNOWLEDGEMENT_WAIT_MS
+  while (performance.now() < deadline) {
+    const state = await readState({ tenantId: principal.tenantId, id })
+    if (!state || state.cancelAcknowledgedAt !== null || isFinal(state.status)) return
+    await new Promise((resolve) => setTimeout(resolve, ACKNOWLEDGEMENT_POLL_MS))
   }
-  throw new AppError('version-conflict', 'the operation keeps changing: try again')
 }
 
 /** The system's own cancel, for example `system:deadline`. False: it was cancelled already, or is final. */
@@ -105,60 +119,50 @@ export const pauseBySystem = async (
 }
 
 /** Pauses an operation at its next safe boundary. Errors: operation-not-found, operation-not-pausable, version-conflict. */
-export const pauseOperation = async (
+export const pauseOperation = (
   context: StopContext,
   principal: Principal,
   id: string,
   request: PauseRequest,
-): Promise<{ status: 200 | 202 }> => {
-  for (let tries = 0; tries < TRIES_MAX; tries++) {
-    const state = await readOrThrow(context, principal, id, tries === 0 ? request.ifMatchVersion : null)
+): Promise<Answer> =>
+  decideUntilStored(context, principal, id, request, async (state, change) => {
     const decision = pauseDecision(state.status)
-    if (decision.kind === 'receipt') return { status: decision.reached ? 200 : 202 }
-    if (decision.kind === 'not-pausable') {
-      throw new AppError('operation-not-pausable', `an operation that is ${decision.status} cannot be paused`, {
-        extra: { operation_status: decision.status },
-      })
+    switch (decision.kind) {
+      case 'receipt':
+        return { status: decision.reached ? 200 : 202 }
+      case 'not-pausable':
+        throw refused(
+          'operation-not-pausable',
+          decision.status,
+          `an operation that is ${decision.status} cannot be paused`,
+        )
+      case 'stop': {
+        if (!(await requestPause(context.database, change))) return 'changed'
+        context.wakeUps.send('stop')
+        const settled = await settleOperation(context, principal.tenantId, id)
+        return { status: settled === 'paused' ? 200 : 202 }
+      }
     }
-    const stored = await requestPause(context.database, {
-      tenantId: principal.tenantId,
-      operationId: id,
-      actor: principal.name,
-      reason: request.reason,
-    })
-    if (!stored) continue
-    context.wakeUps.send('stop')
-    const settled = await settleOperation(context, principal.tenantId, id)
-    return { status: settled === 'paused' ? 200 : 202 }
-  }
-  throw new AppError('version-conflict', 'the operation keeps changing: try again')
-}
+  })
 
 /** Lets a paused operation go on at its checkpoints. Errors: operation-not-found, operation-not-paused, version-conflict. */
-export const resumeOperation = async (
+export const resumeOperation = (
   context: StopContext,
   principal: Principal,
   id: string,
   request: PauseRequest,
-): Promise<{ status: 200 | 202 }> => {
-  for (let tries = 0; tries < TRIES_MAX; tries++) {
-    const state = await readOrThrow(context, principal, id, tries === 0 ? request.ifMatchVersion : null)
+): Promise<Answer> =>
+  decideUntilStored(context, principal, id, request, async (state, change) => {
     const decision = resumeDecision(state.status)
     if (decision.kind === 'not-paused') {
-      throw new AppError('operation-not-paused', `an operation that is ${decision.status} cannot be resumed`, {
-        extra: { operation_status: decision.status },
-      })
+      throw refused(
+        'operation-not-paused',
+        decision.status,
+        `an operation that is ${decision.status} cannot be resumed`,
+      )
     }
-    const stored = await resume(context.database, {
-      tenantId: principal.tenantId,
-      operationId: id,
-      actor: principal.name,
-      reason: request.reason,
-    })
-    if (!stored) continue
+    if (!(await resume(context.database, change))) return 'changed'
     context.wakeUps.send('work')
     await settleOperation(context, principal.tenantId, id)
     return { status: 200 }
-  }
-  throw new AppError('version-conflict', 'the operation keeps changing: try again')
-}
+  })

@@ -1,5 +1,5 @@
 import type { CaseCause } from '../domain/reconciliation.ts'
-import type { Connection } from './database.ts'
+import type { Connection } from './connection.ts'
 
 /** A case with the effect it is about, for whoever resolves it. */
 export interface OpenCase {

@@ -2,7 +2,7 @@
 import { and, asc, eq, inArray, type SQL, sql } from 'drizzle-orm'
 import type { DeadLetterStatus } from '../domain/dead-letter.ts'
 import type { FailureClass } from '../domain/failure.ts'
-import type { Connection } from './database.ts'
+import type { Connection } from './connection.ts'
 
 export interface DeadLetterRow extends Record<string, unknown> {
   id: string

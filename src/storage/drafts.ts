@@ -1,5 +1,6 @@
 import { ints } from './array-literal.ts'
-import type { Connection, Database } from './database.ts'
+import type { Connection } from './connection.ts'
+import type { Database } from './database.ts'
 import { UPLOAD_LEASE_SECONDS } from './uploads.ts'
 
 export interface DraftState {

@@ -1,5 +1,5 @@
 /** What stands around in the whole service, over all tenants. Each statement reads a bounded number of rows; a count that reaches its limit is a floor. */
-import type { Connection } from './database.ts'
+import type { Connection } from './connection.ts'
 
 const OPERATIONS_MAX = 50_000
 const SHARDS_MAX = 50_000

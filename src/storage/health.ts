@@ -3,7 +3,7 @@
  * first, along an index: a report must answer while the service is in trouble. A count that reaches its limit is a floor.
  */
 import { texts } from './array-literal.ts'
-import type { Connection } from './database.ts'
+import type { Connection } from './connection.ts'
 
 /** Shards looked at for what waits; the index gives the longest due of the highest priority first. */
 const SHARDS_MAX = 50_000

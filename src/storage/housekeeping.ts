@@ -1,4 +1,4 @@
-import type { Connection } from './database.ts'
+import type { Connection } from './connection.ts'
 
 const MONTHS_AHEAD = 4
 /** Covers the week that `usual` figures are learned from. */

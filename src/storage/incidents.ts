@@ -1,7 +1,8 @@
 /** Incidents: all dead letters of a tenant with one fingerprint. Nothing is stored of them but their resolutions. */
 import { and, eq, type SQL, sql } from 'drizzle-orm'
 import type { FailureClass } from '../domain/failure.ts'
-import type { Connection, Database } from './database.ts'
+import type { Connection } from './connection.ts'
+import type { Database } from './database.ts'
 
 export interface IncidentRow extends Record<string, unknown> {
   fingerprint: string

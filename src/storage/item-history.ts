@@ -1,4 +1,4 @@
-import type { Connection } from './database.ts'
+import type { Connection } from './connection.ts'
 import type { LedgerRow } from './ledger.ts'
 
 export type HistoryKind = 'accepted' | 'ledger_entry' | 'dead_letter' | 'dead_letter_discarded' | 'dead_letter_resolved'

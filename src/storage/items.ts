@@ -1,7 +1,7 @@
 import { and, eq, gt, inArray, type SQL, sql } from 'drizzle-orm'
 import type { FailureClass } from '../domain/failure.ts'
 import type { ItemState } from '../domain/ledger.ts'
-import type { Connection } from './database.ts'
+import type { Connection } from './connection.ts'
 
 export interface ItemRow extends Record<string, unknown> {
   ord: number

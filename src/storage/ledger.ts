@@ -1,6 +1,6 @@
 import type { FailureClass } from '../domain/failure.ts'
 import type { EvidenceSource, ItemState } from '../domain/ledger.ts'
-import type { Connection } from './database.ts'
+import type { Connection } from './connection.ts'
 
 export interface LedgerRow {
   ord: number

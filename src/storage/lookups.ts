@@ -1,6 +1,7 @@
 import type { Json } from '../domain/operation-type.ts'
 import { ints, texts } from './array-literal.ts'
-import type { Connection, Database } from './database.ts'
+import type { Connection } from './connection.ts'
+import type { Database } from './database.ts'
 import type { ShardKey } from './run/lease.ts'
 
 /** An uncertain effect that is due to be asked about, with everything it takes to ask. */

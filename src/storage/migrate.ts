@@ -6,7 +6,8 @@
 import { fileURLToPath } from 'node:url'
 import { readMigrationFiles } from 'drizzle-orm/migrator'
 import { AppError, ConfigurationError } from '../domain/errors.ts'
-import { type Connection, type Database, openDatabase } from './database.ts'
+import type { Connection } from './connection.ts'
+import { type Database, openDatabase } from './database.ts'
 import { faultCode, isDatabaseFault } from './database-faults.ts'
 
 /** pg_advisory_xact_lock key: "opledger" in hex, cut to 63 bits. */

@@ -1,6 +1,6 @@
 import type { OperationStatus } from '../domain/operation.ts'
 import { ints, texts } from './array-literal.ts'
-import type { Connection } from './database.ts'
+import type { Connection } from './connection.ts'
 
 /** An operation and the sums of its shards, from one snapshot: what every poll shows. */
 export interface OperationState {

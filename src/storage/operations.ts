@@ -1,5 +1,5 @@
 import { and, desc, eq, gt, inArray, lt, type SQL, sql } from 'drizzle-orm'
-import type { Connection } from './database.ts'
+import type { Connection } from './connection.ts'
 import { operations } from './schema.ts'
 
 export interface OperationListFilters {

@@ -1,6 +1,6 @@
 import type { OperationStatus } from '../domain/operation.ts'
 import { texts } from './array-literal.ts'
-import type { Connection } from './database.ts'
+import type { Connection } from './connection.ts'
 
 /** Which items a replay takes: every given list restricts; null restricts nothing. Failure classes restrict failed items only. */
 export interface ReplayScope {

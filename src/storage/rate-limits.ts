@@ -1,4 +1,4 @@
-import type { Connection } from './database.ts'
+import type { Connection } from './connection.ts'
 
 /**
  * Reserves `calls` calls of a type at `perSecond` over all workers, and answers with the milliseconds to wait before they may

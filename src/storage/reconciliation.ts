@@ -1,5 +1,5 @@
 import { and, asc, eq, isNotNull, isNull, type SQL, sql } from 'drizzle-orm'
-import type { Connection } from './database.ts'
+import type { Connection } from './connection.ts'
 import { reconciliationCases } from './schema.ts'
 
 export type CaseRow = typeof reconciliationCases.$inferSelect

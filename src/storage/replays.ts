@@ -1,5 +1,6 @@
 import { ints, texts } from './array-literal.ts'
-import type { Connection, Database, Sql, TransactionConnection } from './database.ts'
+import type { Connection, Sql, TransactionConnection } from './connection.ts'
+import type { Database } from './database.ts'
 import type { ReplayScope } from './preflights.ts'
 import { lockOperation } from './stops.ts'
 

@@ -1,5 +1,5 @@
 import type { OperationStatus, SettleFacts } from '../domain/operation.ts'
-import type { Connection } from './database.ts'
+import type { Connection } from './connection.ts'
 
 export interface SettleRow extends SettleFacts {
   version: string

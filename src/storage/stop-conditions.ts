@@ -1,4 +1,4 @@
-import type { Connection } from './database.ts'
+import type { Connection } from './connection.ts'
 
 /** A running operation whose stop conditions are armed, with the figures that they speak of. */
 export interface ArmedOperation {

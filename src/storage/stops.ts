@@ -1,4 +1,5 @@
-import type { Connection, Database, Sql } from './database.ts'
+import type { Connection, Sql } from './connection.ts'
+import type { Database } from './database.ts'
 
 /** What a person or the system asks of an operation. Each is an intent, stored with the shards in one commit. */
 export interface StopRequest {

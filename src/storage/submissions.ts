@@ -1,5 +1,5 @@
 import { ints, texts } from './array-literal.ts'
-import type { Connection } from './database.ts'
+import type { Connection } from './connection.ts'
 
 export interface SubmittedItem {
   key: string

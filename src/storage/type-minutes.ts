@@ -1,6 +1,6 @@
 import { emptyLatency, type Latency, latencyQuantile } from '../domain/latency.ts'
 import { ints, texts } from './array-literal.ts'
-import type { Connection } from './database.ts'
+import type { Connection } from './connection.ts'
 
 /** What happened to a type since the last flush of one worker. */
 export interface TypeDelta {

@@ -1,5 +1,5 @@
 /** Removing what uploads left behind; see the header of uploads.ts. */
-import type { Connection } from './database.ts'
+import type { Connection } from './connection.ts'
 import { UPLOAD_LEASE_SECONDS, type Upload, type UploadKey } from './uploads.ts'
 
 /** Rows of one deletion: some tens of milliseconds. */

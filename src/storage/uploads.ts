@@ -24,7 +24,8 @@
  * takes no more items, and a start covers all that was finished before it.
  * Lock order: operation → upload → items. Times are the database's.
  */
-import type { Connection, Database } from './database.ts'
+import type { Connection } from './connection.ts'
+import type { Database } from './database.ts'
 import type { ChunkTexts } from './item-chunk.ts'
 
 /** Unseen for so long, an upload may be replaced. It is renewed every third of it. */

@@ -1,6 +1,7 @@
 import postgres from 'postgres'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { type Database, type DatabaseOptions, openDatabase, type Sql } from '../../src/storage/database.ts'
+import type { Sql } from '../../src/storage/connection.ts'
+import { type Database, type DatabaseOptions, openDatabase } from '../../src/storage/database.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { untilWaiting } from '../support/races.ts'
 import { openTcpProxy, type TcpProxy, type Verdict } from '../support/tcp-proxy.ts'

@@ -1,6 +1,7 @@
 import { uuidv7 } from 'uuidv7'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type Connection, type Database, openDatabase, type Parameter, type Sql } from '../../src/storage/database.ts'
+import type { Connection, Parameter, Sql } from '../../src/storage/connection.ts'
+import { type Database, openDatabase } from '../../src/storage/database.ts'
 import { readExplainedDoubts, takeDueLookups } from '../../src/storage/lookups.ts'
 import { readOperationStates } from '../../src/storage/operation-state.ts'
 import { claimIntents } from '../../src/storage/run/claim-intents.ts'

@@ -1,5 +1,5 @@
 import { ints, texts } from '../array-literal.ts'
-import type { Connection } from '../database.ts'
+import type { Connection } from '../connection.ts'
 import type { ClaimedShard } from './lease.ts'
 
 /** A type as this worker can run it. */

@@ -1,5 +1,5 @@
 import { ints, texts } from '../array-literal.ts'
-import type { Connection } from '../database.ts'
+import type { Connection } from '../connection.ts'
 import type { Lease } from './lease.ts'
 
 export interface RenewedLease {

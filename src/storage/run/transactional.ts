@@ -9,7 +9,7 @@
 import { EXHAUSTED_RUNS_MAX, type FailureClass } from '../../domain/failure.ts'
 import type { ItemState } from '../../domain/ledger.ts'
 import { ints, sparseInts, sparseTexts, texts } from '../array-literal.ts'
-import type { Sql } from '../database.ts'
+import type { Sql } from '../connection.ts'
 import type { WindowItem } from './claim-intents.ts'
 import type { Lease } from './lease.ts'
 

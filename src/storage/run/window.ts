@@ -1,6 +1,6 @@
 import type { Json } from '../../domain/operation-type.ts'
 import { ints } from '../array-literal.ts'
-import type { Connection } from '../database.ts'
+import type { Connection } from '../connection.ts'
 import type { WindowItem } from './claim-intents.ts'
 import type { Lease } from './lease.ts'
 
