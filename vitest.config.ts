@@ -15,8 +15,6 @@ export default defineConfig({
           globalSetup: ['test/support/global-setup.ts'],
           pool: 'forks',
           testTimeout: 60_000,
-          // leases are real time: on a machine that stalls, one may run out by itself. A retry is shown in the report.
-          retry: 1,
           hookTimeout: 120_000,
         },
       },
