@@ -1,8 +1,8 @@
 /** Replays and approvals over HTTP: conditions, refusals and their order. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { formatId } from '../../src/domain/ids.ts'
+import { formatId, parseId } from '../../src/domain/ids.ts'
 import { type Answer, type DraftApi, openDraftApi } from '../support/drafts.ts'
-import { plantedType, plantOperation } from '../support/planted-operation.ts'
+import { type PlantedItem, plantedType, plantOperation } from '../support/planted-operation.ts'
 
 const types = [
   plantedType('grant'),
@@ -55,6 +55,90 @@ describe('POST /operations/{id}/replay', () => {
   })
 })
 
+describe('a replay is refused', () => {
+  const REASON = { reason: 'again' }
+  const planted = (items: PlantedItem[], type = 'grant') =>
+    plantOperation(api.service.database, { type, status: 'failed', items })
+  const FAILED: PlantedItem = { key: 'a', entries: [{ state: 'failed', failureClass: 'transient' }] }
+  const UNCERTAIN: PlantedItem = { key: 'b', entries: [{ state: 'uncertain' }] }
+  const pathOf = (id: string): string => `/operations/${formatId('op', id)}`
+  const expire = (path: string) =>
+    api.service.database.query(
+      ({ sql }) => sql`
+        update replay_preflights set expires_at = now() - interval '1 s'
+        where operation_id = ${parseId('op', path.slice('/operations/'.length))}::uuid`,
+    )
+  const change = (path: string) =>
+    api.service.database.query(
+      ({ sql }) => sql`
+        update operation_shards set version = version + 1
+        where operation_id = ${parseId('op', path.slice('/operations/'.length))}::uuid`,
+    )
+
+  it.each([
+    ['without a preflight', {}, '/preflight_id'],
+    ['without a reason', { preflight_id: `pf_${'0'.repeat(32)}` }, '/reason'],
+    ['with an id that is none', { ...REASON, preflight_id: 'pf_1' }, '/preflight_id'],
+    ['with a preflight that does not exist', { ...REASON, preflight_id: `pf_${'0'.repeat(32)}` }, '/preflight_id'],
+    ['with an unknown member', { ...REASON, preflight_id: `pf_${'0'.repeat(32)}`, forced: true }, '/forced'],
+  ])('%s: 400', async (_name, body, pointer) => {
+    const path = await failed('grant')
+    const refused = await post(`${path}/replay`, body)
+    expect([refused.status, refused.body.errors?.[0]?.pointer]).toEqual([400, pointer])
+    expect((await api.call('GET', path)).body.replayed_by).toEqual([])
+  })
+
+  it("with another operation's preflight: 400", async () => {
+    const [own, other] = [await failed('grant'), await failed('grant')]
+    const refused = await replay(own, {}, await preflight(other))
+    expect([refused.status, refused.body.code]).toEqual([400, 'invalid-request'])
+  })
+
+  it('when the preflight has expired, or the facts are others: 412', async () => {
+    const [late, changed] = [await failed('grant'), await failed('grant')]
+    const asked = [await preflight(late), await preflight(changed)]
+    await expire(late)
+    await change(changed)
+    for (const [index, path] of [late, changed].entries()) {
+      const refused = await replay(path, {}, asked[index])
+      expect([refused.status, refused.body.code]).toEqual([412, 'preflight-outdated'])
+    }
+  })
+
+  it('when it is blocked, with what blocks it: 409; and the uncertain cannot be forced', async () => {
+    const path = pathOf(await planted([FAILED, UNCERTAIN]))
+    const refused = await post(`${path}/replay`, {
+      preflight_id: await preflight(path),
+      reason: 'again',
+      force: ['ambiguous_effect_targets > 0'],
+    })
+    expect([refused.status, refused.body.code, refused.body.blocked_by]).toEqual([
+      409,
+      'replay-blocked',
+      ['ambiguous_effect_targets > 0'],
+    ])
+    expect(refused.body.stop_if).toContainEqual({ condition: 'ambiguous_effect_targets > 0', actual: 1, tripped: true })
+  })
+
+  it('in the order 400, 412, 409', async () => {
+    const path = pathOf(await planted([UNCERTAIN]))
+    const blocked = await preflight(path)
+    expect((await replay(path, {}, blocked)).status).toBe(409)
+    await change(path)
+    expect((await replay(path, {}, blocked)).status).toBe(412)
+    expect((await replay(await failed('grant'), {}, blocked)).status).toBe(400)
+  })
+
+  it('a suspected bug runs again when somebody forces it with a reason', async () => {
+    const path = pathOf(await planted([{ key: 'a', entries: [{ state: 'failed', failureClass: 'bug_suspected' }] }]))
+    const asked = (await post(`${path}/replay-preflight`, { scope: { failure_classes: ['bug_suspected'] } })).body
+    expect(asked.blocked_by).toEqual(['bug-suspected'])
+    const body = { preflight_id: asked.preflight_id, reason: 'the cause was the network' }
+    expect((await post(`${path}/replay`, body)).status).toBe(409)
+    expect((await post(`${path}/replay`, { ...body, force: ['bug-suspected'] })).status).toBe(202)
+  })
+})
+
 describe('POST /operations/{id}/approval', () => {
   const waiting = async (type: string): Promise<string> => {
     const { body } = await replay(await failed(type))
@@ -81,6 +165,23 @@ describe('POST /operations/{id}/approval', () => {
     expect((await decide(path, { decision: 'approve', note: 'accepted' })).body.status).toBe('pending')
     expect((await decide(await waiting('final'), { decision: 'reject' })).body.status).toBe('cancelled')
     expect((await decide(await waiting('reviewed'), { decision: 'approve' })).body.status).toBe('pending')
+  })
+
+  it('is asked for nothing where nothing waits for one, and ends what is rejected, with the reason', async () => {
+    const nothing = await decide(await failed('reviewed'), { decision: 'approve' })
+    expect([nothing.status, nothing.body.code]).toEqual([409, 'not-awaiting-approval'])
+    const path = await waiting('reviewed')
+    const rejected = await decide(path, { decision: 'reject', note: 'not in this quarter' })
+    expect([rejected.status, rejected.body.status, rejected.body.cancel.reason]).toEqual([
+      200,
+      'cancelled',
+      'not in this quarter',
+    ])
+    expect((await decide(path, { decision: 'approve' })).status).toBe(409)
+  })
+
+  it.each([{}, { decision: 'maybe' }, { decision: 'approve', notes: 'x' }])('refuses the body %j', async (body) => {
+    expect((await decide(await waiting('reviewed'), body)).status).toBe(400)
   })
 
   it('is never given by the requester', async () => {
