@@ -84,8 +84,8 @@ export const findViolations = async (database: Database): Promise<string[]> => {
       from item i join final o on o.id = i.operation_id
       where i.retry and i.state is null and i.step <> i.steps[1]
       union all
-      select format('effect %s is applied by %s items', effect_key, count(*)) from item
-      where state = 'applied' group by effect_key having count(*) > 1
+      select format('effect %s/%s is applied by %s items', effect_key, step, count(*)) from item
+      where state = 'applied' group by effect_key, step having count(*) > 1
       union all
       select format('effect %s of %s was claimed after the cancel', i.effect_key, o.id)
       from effects i join operations o on o.id = i.operation_id where i.claimed_at > o.cancel_requested_at
