@@ -16,6 +16,8 @@ export type ClaimDecision =
   | 'claim'
   /** Somebody else did it: `skipped`, with its reference. */
   | 'skip'
+  /** It is done, and is not the item's last step: the item goes on with its next one, whoever did it. */
+  | 'next-step'
   /** Somebody is doing it: wait, uncharged. */
   | 'wait'
   /** Nobody knows about somebody else's: `uncertain`, own case `in_doubt_elsewhere`. */
@@ -30,7 +32,7 @@ export interface EffectOwner {
 
 export const claimDecision = (
   effect: (EffectOwner & { state: EffectState }) | null,
-  mine: EffectOwner,
+  mine: EffectOwner & { isLastStep: boolean },
 ): ClaimDecision => {
   if (effect === null) return 'claim'
   const isOwn = effect.operationId === mine.operationId && effect.ord === mine.ord
@@ -41,6 +43,7 @@ export const claimDecision = (
     case 'intent':
       return 'wait'
     case 'applied':
+      if (!mine.isLastStep) return 'next-step'
       return isOwn ? 'known' : 'skip'
     case 'uncertain':
       return isOwn ? 'known' : 'in-doubt'

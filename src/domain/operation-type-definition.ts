@@ -6,6 +6,7 @@
  */
 import { z } from 'zod'
 import { EFFECT_KINDS, type OperationType, TOUCHES, type Touch } from './operation-type.ts'
+import { STEP_NAME, STEPS_MAX, type StepRule, stepFault } from './steps.ts'
 
 /** Every limit a type can set, with its range. A value outside stops the start. */
 export const TYPE_LIMITS = {
@@ -157,7 +158,8 @@ const requestShape = {
   body: z.unknown().optional(),
   timeout_ms: int(TYPE_LIMITS.callTimeoutMs).optional(),
 }
-const httpSchema = z.strictObject({
+/** One effect: how it is brought about, and how it is asked about. */
+const effectShape = {
   request: z.strictObject(requestShape),
   outcome: z.array(sendRule).min(1).max(TYPE_LIMITS.outcomeRules),
   lookup: z
@@ -169,11 +171,29 @@ const httpSchema = z.strictObject({
       outcome: z.array(lookupRule).min(1).max(TYPE_LIMITS.outcomeRules),
     })
     .optional(),
+}
+/** The members of a step that say where it stands among the others; the same in a type file and in code. */
+export const stepShape = {
+  name: z.string().regex(STEP_NAME, 'must be lower-case, such as reserve, of at most 32 characters'),
+  irreversible: z.boolean().optional(),
+}
+export const STEPS_RANGE = { min: 1, max: STEPS_MAX } as const
+const httpSchema = z.strictObject({
+  request: effectShape.request.optional(),
+  outcome: effectShape.outcome.optional(),
+  lookup: effectShape.lookup,
+  /** Instead of the three above. */
+  steps: z
+    .array(z.strictObject({ ...stepShape, ...effectShape }))
+    .min(STEPS_RANGE.min)
+    .max(STEPS_RANGE.max)
+    .optional(),
   ...providerShape,
   compensate: z.strictObject(requestShape).optional(),
   no_compensation: policyShape.no_compensation,
 })
 export type HttpDefinition = z.infer<typeof httpSchema>
+export type EffectDefinition = z.infer<z.ZodObject<typeof effectShape>>
 
 /** One entry of a YAML or JSON type file. */
 export const declarativeTypeSchema = z.strictObject({
@@ -208,7 +228,7 @@ export class DefinitionError extends Error {
  */
 export const resolvePolicy = (
   definition: PolicyDefinition,
-  facts: { callTimeoutMs: number | null; compensates: boolean },
+  facts: { callTimeoutMs: number | null; compensates: boolean; steps?: readonly StepRule[] | undefined },
 ): TypePolicy => {
   const touches = [...new Set(definition.touches ?? [])]
   const sensitive = touches.some((touch) => touch === 'money' || touch === 'permission')
@@ -226,6 +246,8 @@ export const resolvePolicy = (
     description: definition.description ?? null,
     owner: definition.owner ?? null,
     effect: definition.effect,
+    steps: (facts.steps ?? []).map((step) => step.name),
+    endsIrreversibly: facts.steps?.at(-1)?.irreversible ?? false,
     risk: definition.risk ?? 'medium',
     touches,
     approval: definition.approval ?? (touches.some((touch) => touch !== 'customer_data') ? 'replay' : 'none'),
@@ -255,6 +277,22 @@ export const resolvePolicy = (
   }
   assertPolicy(policy, facts.callTimeoutMs)
   return policy
+}
+
+/** The rules between steps; `field` is the path of their list. */
+export const assertSteps = (
+  steps: readonly StepRule[],
+  { field, compensates }: { field: string; compensates: boolean },
+): void => {
+  const fault = stepFault(steps)
+  if (fault !== null) throw new DefinitionError(`${field}.${fault.index}.${fault.field}`, fault.detail)
+  const last = steps.length - 1
+  if (compensates && steps[last]?.irreversible) {
+    throw new DefinitionError(
+      `${field}.${last}.irreversible`,
+      'must not stand beside compensate: say with no_compensation why the effect cannot be taken back',
+    )
+  }
 }
 
 /** The rules between members. */

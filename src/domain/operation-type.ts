@@ -19,7 +19,10 @@ export interface InputIssue {
 }
 
 export interface EffectCall {
+  /** Of the step, where the type has steps. */
   effectKey: string
+  /** Which of the type's steps; '' when it has none. */
+  step: string
   itemKey: string
   input: Json
   /** As shown at the edge: `op_…`. */
@@ -74,13 +77,23 @@ export interface BatchRun {
 
 export type BatchResult = { key: string } & Exclude<SendOutcome, { state: 'uncertain' }>
 
+/** How the provider is asked what became of a send. */
+export interface EffectLookup {
+  afterMs: number
+  timeoutMs: number
+  find(call: EffectCall): Promise<LookupOutcome>
+}
+
 export type Executor =
   | {
       kind: 'external'
+      /** Of the slowest step. */
       callTimeoutMs: number
-      /** Never throws, and answers within `callTimeoutMs`. */
+      /** Never throws, and answers within `callTimeoutMs`. The call is of one of the type's steps. */
       send(call: EffectCall): Promise<SendReport>
-      lookup: null | { afterMs: number; timeoutMs: number; find(call: EffectCall): Promise<LookupOutcome> }
+      lookup: null | EffectLookup
+      /** By step, where it has one; `lookup` is that of a type without steps. */
+      stepLookups?: ReadonlyMap<string, EffectLookup>
     }
   | {
       kind: 'transactional'
@@ -94,6 +107,10 @@ export interface OperationType {
   description: string | null
   owner: string | null
   effect: EffectKind
+  /** Of each item, in this order (see steps.ts); empty: an item is one effect. */
+  steps: readonly string[]
+  /** The last step cannot be taken back. */
+  endsIrreversibly: boolean
   risk: 'low' | 'medium' | 'high'
   touches: Touch[]
   approval: 'none' | 'replay' | 'always'
@@ -125,6 +142,18 @@ export interface OperationType {
   effectKey(item: { key: string; input: Json; rootOperationId: string }): { key: string } | { issue: InputIssue }
   executor: Executor
   close(): Promise<void>
+}
+
+type ExternalExecutor = Extract<Executor, { kind: 'external' }>
+
+/** How an effect of this step is looked up; null: it cannot be. */
+export const lookupOfStep = (executor: ExternalExecutor, step: string): EffectLookup | null =>
+  step === '' ? executor.lookup : (executor.stepLookups?.get(step) ?? null)
+
+/** The longest wait before a first lookup, over all steps; null: none can be looked up. */
+export const lookupAfterMs = ({ lookup, stepLookups }: ExternalExecutor): number | null => {
+  const lookups = [...(lookup === null ? [] : [lookup]), ...(stepLookups?.values() ?? [])]
+  return lookups.length === 0 ? null : Math.max(...lookups.map(({ afterMs }) => afterMs))
 }
 
 export type CancelGuarantee =

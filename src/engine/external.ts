@@ -6,13 +6,16 @@
  *   claim ≤ concurrency ─▶ queue ─▶ in the air ≤ concurrency ─▶ answered ─▶ converge (one at a time)
  *   └──────────────────── outstanding ≤ 2 × concurrency ────────────────────┘  = what a crash can leave uncertain
  *
+ * An item with steps passes through this once a step; between two of them it waits in the database (`item_retries`), not here.
+ *
  * A stop, a lost lease or a give-back closes the gate: what is queued goes back unsent, what is in the air is awaited (to
  * break it off would only make it uncertain), and every answer is written, also after the lease is lost.
  */
 
 import { formatId } from '../domain/ids.ts'
 import { maySend, sendByMs } from '../domain/lease.ts'
-import type { Executor } from '../domain/operation-type.ts'
+import type { Executor, SendOutcome } from '../domain/operation-type.ts'
+import { hasStep } from '../domain/steps.ts'
 import { reserveCalls } from '../storage/rate-limits.ts'
 import { claimIntents } from '../storage/run/claim-intents.ts'
 import { claimRetries, explainKnownKeys } from '../storage/run/claim-retries.ts'
@@ -40,6 +43,15 @@ const READ_AHEAD = 500
 const RETRY_LOOK_MS = 200
 const WAKE_MS = 1_000
 const REPORTS_MAX = 1_000
+
+/** Its author changed the steps of the type under the same version: nothing is sent, and a person has to look. */
+const unknownStep = (step: string): SendOutcome => ({
+  state: 'failed',
+  failureClass: 'bug_suspected',
+  reasonCode: 'UNKNOWN_STEP',
+  message: step === '' ? 'the type has steps now' : `the type has no step "${step}" now`,
+})
+
 export const runExternal = async (
   context: RunContext,
   held: HeldShard,
@@ -51,14 +63,19 @@ export const runExternal = async (
   const concurrency = (): number => (held.isIsolated ? 1 : type.concurrency)
   // a window uses half a second of the rate at most, so that calls are spread and a stop never waits long for its turn
   const rateMax = Math.max(1, Math.ceil((type.ratePerSecond ?? Number.POSITIVE_INFINITY) / 2))
+  const hasSteps = lease.steps.length > 0
   const queue: ClaimedItem[] = []
   const answered: Report[] = []
   let ahead: RunnableItem[] = []
   let cursor = lease.cursor
   let inTheAir = 0
   let writing = 0
+  /** Writes that have ended. */
+  let written = 0
   let claiming = false
   let exhausted = false
+  /** No claim may follow, whatever becomes due. */
+  let closed = false
   /** What the claim in progress asks for. If it ends without an answer, these are looked for at the end of the run. */
   let offered: readonly number[] = []
   let unclear: readonly number[] = []
@@ -67,11 +84,14 @@ export const runExternal = async (
   const outstanding = (): number => queue.length + inTheAir + answered.length + writing
 
   const claimWindow = async (room: number): Promise<void> => {
+    const writtenBefore = written
     if (held.isIsolated && cursor >= (lease.isolateUntil ?? 0)) held.endIsolation()
-    const isDue = cursor >= lease.toOrd || performance.now() - retriesLookedAt >= RETRY_LOOK_MS
+    // what was begun is ended first: a stop then finds few items between two steps
+    const isDue = hasSteps || cursor >= lease.toOrd || performance.now() - retriesLookedAt >= RETRY_LOOK_MS
     if (isDue && (await claimDueRetries(room))) return
     if (cursor >= lease.toOrd) {
-      exhausted = true
+      // an item that has passed a step meanwhile is due again, at its next one
+      exhausted = !hasSteps || written === writtenBefore
       return
     }
     if (ahead.length === 0) {
@@ -117,8 +137,9 @@ export const runExternal = async (
       refused()
       return true
     }
-    if (won.length < ords.length) await explainKnownKeys(database, lease, ords, type.codeVersion)
-    if (won.length === 0) return false
+    const explained = won.length < ords.length ? await explainKnownKeys(database, lease, ords, type.codeVersion) : 0
+    // explained items may be due again at once, at their next step
+    if (won.length === 0) return hasSteps && explained > 0
     const items = await database.query((connection) =>
       readItems(
         connection,
@@ -147,7 +168,7 @@ export const runExternal = async (
 
   /** The fence did not hold: a stop or a loss that the heartbeat has not told yet. No more claims in this run. */
   const refused = (): void => {
-    exhausted = true
+    closed = true
   }
 
   /** Waits for the type's rate over all workers. False: the gate was closed meanwhile. */
@@ -169,7 +190,7 @@ export const runExternal = async (
     claimWindow(room)
       .catch((error: unknown) => {
         unclear = offered
-        exhausted = true
+        closed = true
         log.warn({ err: error, operation_id: lease.operationId, shard: lease.shard }, 'claiming a window failed')
       })
       .finally(() => {
@@ -191,10 +212,15 @@ export const runExternal = async (
       answered.push(unsentReport(item))
       return
     }
+    if (!hasStep(type.steps, item.step)) {
+      answered.push(sentReport(type, item, unknownStep(item.step)))
+      return
+    }
     inTheAir++
     executor
       .send({
         effectKey: item.effectKey,
+        step: item.step,
         itemKey: item.key,
         input: item.input,
         operationId: formatId('op', lease.operationId),
@@ -224,6 +250,8 @@ export const runExternal = async (
     writing = reports.length
     writePatiently(context, held, reports).finally(() => {
       writing = 0
+      written++
+      if (hasSteps) exhausted = false
       held.step()
       held.wake()
     })
@@ -233,10 +261,10 @@ export const runExternal = async (
     while (queue.length > 0 && (inTheAir < concurrency() || !held.mayGoOn)) send(queue.shift() as ClaimedItem)
     if (writing === 0 && answered.length > 0) write(answered.splice(0, REPORTS_MAX))
     const room = 2 * concurrency() - outstanding()
-    const wantsMore = held.mayGoOn && !exhausted && !claiming && queue.length < concurrency()
+    const wantsMore = held.mayGoOn && !exhausted && !closed && !claiming && queue.length < concurrency()
     if (wantsMore && room >= Math.max(1, Math.ceil(concurrency() / 2)) && (!held.isIsolated || outstanding() === 0))
       claim()
-    if (!claiming && outstanding() === 0 && (exhausted || !held.mayGoOn)) break
+    if (!claiming && outstanding() === 0 && (exhausted || closed || !held.mayGoOn)) break
     await held.nextWake(WAKE_MS)
   }
   if (unclear.length > 0) await returnUnclear(context, held, new Set(unclear))

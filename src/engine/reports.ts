@@ -1,5 +1,5 @@
 import { type FailureClass, fingerprint } from '../domain/failure.ts'
-import type { OperationType, SendOutcome } from '../domain/operation-type.ts'
+import { lookupAfterMs, type OperationType, type SendOutcome } from '../domain/operation-type.ts'
 import { retryDecision } from '../domain/retry.ts'
 import { report } from '../services/evidence-reports.ts'
 import type { Report } from '../storage/run/converge.ts'
@@ -17,7 +17,7 @@ export interface Intent {
  */
 export const firstLookupMs = ({ executor, providerIdempotentMs }: OperationType): number | null => {
   if (executor.kind !== 'external') return null
-  return executor.lookup?.afterMs ?? (providerIdempotentMs > 0 ? 0 : null)
+  return lookupAfterMs(executor) ?? (providerIdempotentMs > 0 ? 0 : null)
 }
 
 /** What becomes of an item that failed: another attempt, a dead letter, or a result that stands. */

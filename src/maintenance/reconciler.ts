@@ -6,6 +6,7 @@
  * somebody else closed the case moves nothing.
  */
 import pLimit from 'p-limit'
+import { lookupAfterMs } from '../domain/operation-type.ts'
 import type { Log } from '../log.ts'
 import type { ServiceContext } from '../services/context.ts'
 import { LOOKUP_HOLD_MS, lookUp } from '../services/lookup-case.ts'
@@ -24,7 +25,7 @@ export const reconciler = (context: ServiceContext, log: Log): MaintenanceServic
     .list()
     .filter(
       ({ executor, providerIdempotentMs }) =>
-        executor.kind === 'external' && (executor.lookup || providerIdempotentMs > 0),
+        executor.kind === 'external' && (lookupAfterMs(executor) !== null || providerIdempotentMs > 0),
     )
     .map((type) => type.name)
 

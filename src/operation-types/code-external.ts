@@ -1,16 +1,28 @@
 /** Calls of a code type: guarded by a deadline, and never `failed` unless the handler says so. */
 import { z } from 'zod'
 import { FAILURE_CLASSES, sanitiseText } from '../domain/failure.ts'
-import type { EffectCall, Executor, LookupOutcome, SendOutcome, SendReport } from '../domain/operation-type.ts'
+import type {
+  EffectCall,
+  EffectLookup,
+  Executor,
+  LookupOutcome,
+  SendOutcome,
+  SendReport,
+} from '../domain/operation-type.ts'
 import { TYPE_LIMITS } from '../domain/operation-type-definition.ts'
 import { EFFECT_REF_LENGTH_MAX, MESSAGE_LENGTH_MAX, REASON_CODE_LENGTH_MAX } from './answers.ts'
-import type { CallContext, CodeLookup, TypedCall } from './handlers.ts'
+import type { CallContext, CodeLookup, CodeStep, TypedCall } from './handlers.ts'
+import { stepExecutor } from './step-executor.ts'
 
-interface ExternalDefinition {
-  input: z.ZodType
+interface CodeEffect {
   send(call: TypedCall<unknown>, context: CallContext): Promise<SendOutcome | SendReport>
   lookup?: CodeLookup<unknown>
 }
+
+type ExternalDefinition = { input: z.ZodType } & (
+  | (CodeEffect & { steps?: never })
+  | { steps: CodeStep<unknown>[]; send?: never; lookup?: never }
+)
 
 const reasonCode = z.string().transform((text) => sanitiseText(text, REASON_CODE_LENGTH_MAX))
 const message = z.string().transform((text) => sanitiseText(text, MESSAGE_LENGTH_MAX))
@@ -52,23 +64,35 @@ const lookupOutcome = z.discriminatedUnion('state', [
 export const externalExecutor = (
   definition: ExternalDefinition,
   callTimeoutMs: number,
-): Extract<Executor, { kind: 'external' }> => ({
-  kind: 'external',
-  callTimeoutMs,
-  send: (call) => send(definition, call, callTimeoutMs),
-  lookup:
-    definition.lookup === undefined
-      ? null
-      : lookupOf(definition.input, definition.lookup, definition.lookup.timeout_ms ?? callTimeoutMs),
-})
+): Extract<Executor, { kind: 'external' }> => {
+  const { input } = definition
+  const effects =
+    definition.steps === undefined
+      ? [{ step: '', effect: definition satisfies CodeEffect }]
+      : definition.steps.map((step) => ({ step: step.name, effect: step satisfies CodeEffect }))
+  return stepExecutor(
+    effects.map(({ step, effect }) => ({
+      step,
+      send: (call: EffectCall) => send(input, effect, call, callTimeoutMs),
+      lookup:
+        effect.lookup === undefined ? null : lookupOf(input, effect.lookup, effect.lookup.timeout_ms ?? callTimeoutMs),
+    })),
+    callTimeoutMs,
+  )
+}
 
-const send = async (definition: ExternalDefinition, call: EffectCall, timeoutMs: number): Promise<SendReport> => {
-  const input = definition.input.safeParse(call.input)
+const send = async (
+  schema: z.ZodType,
+  effect: CodeEffect,
+  call: EffectCall,
+  timeoutMs: number,
+): Promise<SendReport> => {
+  const input = schema.safeParse(call.input)
   if (!input.success) {
     const outcome = { state: 'failed', failureClass: 'validation_rejected', reasonCode: 'INVALID_INPUT' } as const
     return { outcome: { ...outcome, message: 'the input no longer fits the type' }, downstreamError: false }
   }
-  const answer = await withDeadline(timeoutMs, (context) => definition.send({ ...call, input: input.data }, context))
+  const answer = await withDeadline(timeoutMs, (context) => effect.send({ ...call, input: input.data }, context))
   if (answer.kind === 'late') {
     const message = `no outcome within ${timeoutMs} ms`
     return { outcome: { state: 'uncertain', reasonCode: 'TIMEOUT', message }, downstreamError: true }
@@ -91,7 +115,7 @@ const describeThrown = (error: unknown): SendOutcome => {
   return { state: 'uncertain', reasonCode: 'HANDLER_ERROR', message }
 }
 
-const lookupOf = (schema: z.ZodType, lookup: CodeLookup<unknown>, timeoutMs: number) => ({
+const lookupOf = (schema: z.ZodType, lookup: CodeLookup<unknown>, timeoutMs: number): EffectLookup => ({
   afterMs: lookup.after_ms ?? TYPE_LIMITS.lookupAfterMs.default,
   timeoutMs,
   find: async (call: EffectCall): Promise<LookupOutcome> => {

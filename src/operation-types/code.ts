@@ -1,6 +1,7 @@
 /**
  * Operation types written in TypeScript. `defineOperationType` takes the same limits as a type file, an `input` as a
- * zod schema, and either `send` (external: one call per item) or `runBatch` (transactional: one transaction per batch).
+ * zod schema, and either `send` (external: one call per item), `steps` (external: several, in order) or `runBatch`
+ * (transactional: one transaction per batch).
  *
  * Whatever goes wrong after `send` began may have had its effect, so a throw, a missing answer and a late one are all
  * `uncertain`. A handler that knows that nothing left the process throws `NothingSent`; that is retried.
@@ -18,31 +19,45 @@ import type {
   TransactionSql,
 } from '../domain/operation-type.ts'
 import {
+  assertSteps,
   DefinitionError,
   type PolicyDefinition,
   policyShape,
   providerShape,
   resolvePolicy,
+  STEPS_RANGE,
+  stepShape,
   TYPE_LIMITS,
 } from '../domain/operation-type-definition.ts'
 import { externalExecutor } from './code-external.ts'
 import { transactionalExecutor } from './code-transactional.ts'
 import { parseDefinition } from './definition-issues.ts'
-import { checkEffectKey, compileEffectKey, type EffectKeyItem } from './effect-key.ts'
-import type { CallContext, CodeLookup, TypedBatchItem, TypedCall } from './handlers.ts'
+import { checkEffectKey, compileEffectKey, type EffectKeyItem, itemKeyBytesMax } from './effect-key.ts'
+import type { CallContext, CodeLookup, CodeStep, TypedBatchItem, TypedCall } from './handlers.ts'
 
 export type CodeDefinition<Schema extends z.ZodType> = Omit<PolicyDefinition, 'effect'> & {
   input: Schema
   /** A template such as `grant:{input.role}:{item.key}`, or a function. Default: type : first operation : item. */
   effect_key?: string | ((item: { key: string; input: z.output<Schema>; rootOperationId: string }) => string)
 } & (
-    | {
+    | ({
         effect: 'external'
+        /** Of each call. */
         timeout_ms?: number
-        send(call: TypedCall<z.output<Schema>>, context: CallContext): Promise<SendOutcome | SendReport>
-        lookup?: CodeLookup<z.output<Schema>>
         compensate?(call: TypedCall<z.output<Schema>>, context: CallContext): Promise<SendOutcome | SendReport>
-      }
+      } & (
+        | {
+            send(call: TypedCall<z.output<Schema>>, context: CallContext): Promise<SendOutcome | SendReport>
+            lookup?: CodeLookup<z.output<Schema>>
+            steps?: never
+          }
+        | {
+            /** Instead of one effect an item: several, in this order. */
+            steps: CodeStep<z.output<Schema>>[]
+            send?: never
+            lookup?: never
+          }
+      ))
     | {
         effect: 'transactional'
         runBatch(
@@ -75,6 +90,11 @@ const inputSchema = z.custom<z.ZodType>(
   (value) => typeof value === 'object' && value !== null && '_zod' in value && 'safeParse' in value,
   'must be a zod 4 schema',
 )
+const lookupSchema = z.strictObject({
+  after_ms: z.int().min(TYPE_LIMITS.lookupAfterMs.min).max(TYPE_LIMITS.lookupAfterMs.max).optional(),
+  timeout_ms: z.int().min(TYPE_LIMITS.callTimeoutMs.min).max(TYPE_LIMITS.callTimeoutMs.max).optional(),
+  find: handler,
+})
 const codeSchema = z.strictObject({
   ...policyShape,
   ...providerShape,
@@ -83,12 +103,11 @@ const codeSchema = z.strictObject({
   timeout_ms: z.int().min(TYPE_LIMITS.callTimeoutMs.min).max(TYPE_LIMITS.callTimeoutMs.max).optional(),
   send: handler.optional(),
   runBatch: handler.optional(),
-  lookup: z
-    .strictObject({
-      after_ms: z.int().min(TYPE_LIMITS.lookupAfterMs.min).max(TYPE_LIMITS.lookupAfterMs.max).optional(),
-      timeout_ms: z.int().min(TYPE_LIMITS.callTimeoutMs.min).max(TYPE_LIMITS.callTimeoutMs.max).optional(),
-      find: handler,
-    })
+  lookup: lookupSchema.optional(),
+  steps: z
+    .array(z.strictObject({ ...stepShape, send: handler, lookup: lookupSchema.optional() }))
+    .min(STEPS_RANGE.min)
+    .max(STEPS_RANGE.max)
     .optional(),
   compensate: handler.optional(),
 })
@@ -103,7 +122,9 @@ export const buildCodeType = (definition: OperationTypeDefinition, context: Code
   const checked = parseDefinition(codeSchema, definition)
   assertMembers(checked)
   const callTimeoutMs = checked.effect === 'external' ? (checked.timeout_ms ?? TYPE_LIMITS.callTimeoutMs.default) : null
-  const policy = resolvePolicy(checked, { callTimeoutMs, compensates: checked.compensate !== undefined })
+  const compensates = checked.compensate !== undefined
+  if (checked.steps !== undefined) assertSteps(checked.steps, { field: 'steps', compensates })
+  const policy = resolvePolicy(checked, { callTimeoutMs, compensates, steps: checked.steps })
   // The schema was checked at run time; the handlers' types were checked by the compiler in `defineOperationType`.
   const typed = definition as unknown as CodeDefinition<z.ZodType>
   return {
@@ -111,7 +132,7 @@ export const buildCodeType = (definition: OperationTypeDefinition, context: Code
     codeVersion: checked.code_version ?? context.codeVersion,
     inputSchema: jsonSchemaOf(checked.input),
     validateInput: (input) => inputIssues(checked.input, input),
-    effectKey: effectKeyOf(typed, policy.name),
+    effectKey: effectKeyOf(typed, policy),
     executor:
       typed.effect === 'external'
         ? externalExecutor(typed, callTimeoutMs ?? TYPE_LIMITS.callTimeoutMs.default)
@@ -126,13 +147,17 @@ const assertMembers = (definition: z.infer<typeof codeSchema>): void => {
     transactional: 'runBatch',
     artifact: null,
   }
-  const needed = required[definition.effect]
+  if (definition.steps !== undefined) {
+    const beside = (['send', 'lookup'] as const).find((member) => definition[member] !== undefined)
+    if (beside !== undefined) throw new DefinitionError(beside, 'must not stand beside steps: each step has its own')
+  }
+  const needed = definition.steps === undefined || definition.effect !== 'external' ? required[definition.effect] : null
   if (needed !== null && definition[needed] === undefined) {
     throw new DefinitionError(needed, `is required for effect ${definition.effect}`)
   }
   const surplus = (
-    definition.effect === 'external' ? ['runBatch'] : ['send', 'lookup', 'compensate', 'timeout_ms']
-  ) as ('runBatch' | 'send' | 'lookup' | 'compensate' | 'timeout_ms')[]
+    definition.effect === 'external' ? ['runBatch'] : ['send', 'steps', 'lookup', 'compensate', 'timeout_ms']
+  ) as ('runBatch' | 'send' | 'steps' | 'lookup' | 'compensate' | 'timeout_ms')[]
   const found = surplus.find((member) => definition[member] !== undefined)
   if (found !== undefined) throw new DefinitionError(found, `has no meaning for effect ${definition.effect}`)
 }
@@ -155,14 +180,21 @@ const inputIssues = (schema: z.ZodType, input: Json): InputIssue[] => {
   }))
 }
 
-const effectKeyOf = (definition: CodeDefinition<z.ZodType>, type: string): OperationType['effectKey'] => {
+const effectKeyOf = (
+  definition: CodeDefinition<z.ZodType>,
+  { name, steps }: Pick<OperationType, 'name' | 'steps'>,
+): OperationType['effectKey'] => {
   const source = definition.effect_key
+  const bytesMax = itemKeyBytesMax(steps)
   if (typeof source !== 'function') {
-    return compileEffectKey(source, { type, env: {}, secrets: () => undefined })
+    return compileEffectKey(source, { type: name, env: {}, secrets: () => undefined }, bytesMax)
   }
   return (item: EffectKeyItem) => {
     const parsed = definition.input.safeParse(item.input)
     if (!parsed.success) return { issue: { pointer: '', detail: 'is not valid, so no effect key can be made of it' } }
-    return checkEffectKey(source({ key: item.key, input: parsed.data, rootOperationId: item.rootOperationId }))
+    return checkEffectKey(
+      source({ key: item.key, input: parsed.data, rootOperationId: item.rootOperationId }),
+      bytesMax,
+    )
   }
 }

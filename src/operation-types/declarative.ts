@@ -1,22 +1,26 @@
 /** An entry of a type file becomes an operation type: external effects over HTTP, described and not programmed. */
 import { createHash } from 'node:crypto'
 import canonicalize from 'canonicalize'
-import type { EffectCall, InputIssue, Json, OperationType } from '../domain/operation-type.ts'
+import type { EffectCall, EffectLookup, InputIssue, Json, OperationType } from '../domain/operation-type.ts'
 import {
+  assertSteps,
   type DeclarativeDefinition,
   DefinitionError,
   declarativeTypeSchema,
+  type EffectDefinition,
   type HttpDefinition,
   resolvePolicy,
   TYPE_LIMITS,
 } from '../domain/operation-type-definition.ts'
+import { stepKey } from '../domain/steps.ts'
 import { classifyLookup, classifySend } from './answers.ts'
 import { parseDefinition } from './definition-issues.ts'
-import { compileEffectKey } from './effect-key.ts'
+import { compileEffectKey, itemKeyBytesMax } from './effect-key.ts'
 import { compileInputSchema } from './input-schema.ts'
 import type { Outbound } from './outbound.ts'
 import type { TemplateScope, TemplateValues } from './placeholders.ts'
 import { compileRequest, type RequestTemplate } from './request-template.ts'
+import { type StepHandlers, stepExecutor } from './step-executor.ts'
 
 export interface DeclarativeContext extends Omit<TemplateScope, 'type'> {
   outbound: Outbound
@@ -28,7 +32,10 @@ const ANY_OBJECT = { type: 'object' }
 export const buildDeclarativeType = (entry: Json, context: DeclarativeContext): OperationType => {
   const definition = parseDefinition(declarativeTypeSchema, entry)
   const http = externalHttp(definition)
-  const callTimeoutMs = http.request.timeout_ms ?? TYPE_LIMITS.callTimeoutMs.default
+  const effects = effectsOf(http)
+  const callTimeoutMs = Math.max(...effects.map(timeoutOf))
+  if (http.steps !== undefined)
+    assertSteps(http.steps, { field: 'http.steps', compensates: http.compensate !== undefined })
   const policy = resolvePolicy(
     {
       ...definition,
@@ -36,47 +43,47 @@ export const buildDeclarativeType = (entry: Json, context: DeclarativeContext): 
       provider_idempotent_hours: http.provider_idempotent_hours,
       no_compensation: definition.no_compensation ?? http.no_compensation,
     },
-    { callTimeoutMs, compensates: http.compensate !== undefined },
+    { callTimeoutMs, compensates: http.compensate !== undefined, steps: http.steps },
   )
   const scope: TemplateScope = { type: policy.name, env: context.env, secrets: context.secrets }
-  const request = compileRequest(http.request, scope, 'http.request', 'POST')
-  const lookup = http.lookup === undefined ? null : compileRequest(http.lookup, scope, 'http.lookup', 'GET')
+  const compiled = effects.map((effect) => compileEffect(effect, scope, context.outbound))
   const compensate =
     http.compensate === undefined ? null : compileRequest(http.compensate, scope, 'http.compensate', 'POST')
-  const requests = [request, lookup, compensate].filter((template) => template !== null)
+  const requests = [
+    ...compiled.flatMap(({ step, templates }) => templates.map((template) => ({ step, template }))),
+    ...(compensate === null ? [] : [{ step: '', template: compensate }]),
+  ]
   const inputSchema = definition.input ?? ANY_OBJECT
   const schemaIssues = compileSchema(inputSchema)
-  const effectKeyOf = compileEffectKey(definition.effect_key, scope)
+  const effectKeyOf = compileEffectKey(definition.effect_key, scope, itemKeyBytesMax(policy.steps))
   return {
     ...policy,
     codeVersion: definition.code_version ?? hashOf(entry),
     inputSchema: inputSchema as Json,
     validateInput: (input) => {
       const issues = schemaIssues(input)
-      return issues.length > 0 ? issues : urlAndHeaderIssues(requests, input)
+      return issues.length > 0
+        ? issues
+        : urlAndHeaderIssues(
+            requests.map(({ template }) => template),
+            input,
+          )
     },
     effectKey: (item) => {
       const made = effectKeyOf(item)
       if ('issue' in made) return made
-      const values = {
-        input: item.input,
-        itemKey: item.key,
-        effectKey: made.key,
-        operationId: item.rootOperationId,
-      }
-      for (const template of requests) {
-        const issue = template.urlIssue(values)
+      for (const { step, template } of requests) {
+        const issue = template.urlIssue({
+          input: item.input,
+          itemKey: item.key,
+          effectKey: stepKey(made.key, step),
+          operationId: item.rootOperationId,
+        })
         if (issue !== null) return { issue }
       }
       return made
     },
-    executor: {
-      kind: 'external',
-      callTimeoutMs,
-      send: async (call) =>
-        classifySend(http.outcome, await context.outbound.exchange(traced(request, call), callTimeoutMs)),
-      lookup: lookup === null ? null : lookupOf(http, lookup, callTimeoutMs, context.outbound),
-    },
+    executor: stepExecutor(compiled, callTimeoutMs),
     close: async () => {},
   }
 }
@@ -90,6 +97,46 @@ const externalHttp = (definition: DeclarativeDefinition): HttpDefinition => {
   }
   if (definition.http === undefined) throw new DefinitionError('http', 'is required for effect external')
   return definition.http
+}
+
+/** An effect of an item: a step, or the only one. */
+interface NamedEffect extends EffectDefinition {
+  step: string
+  /** The path of the effect in the definition, for messages. */
+  field: string
+}
+
+/** The effects of an item in their order. Exactly one of the two forms must stand. */
+const effectsOf = ({ request, outcome, lookup, steps }: HttpDefinition): NamedEffect[] => {
+  if (steps !== undefined) {
+    const surplus = Object.entries({ request, outcome, lookup }).find(([, member]) => member !== undefined)
+    if (surplus !== undefined) {
+      throw new DefinitionError(`http.${surplus[0]}`, 'must not stand beside steps: each step has its own')
+    }
+    return steps.map((step, index) => ({ ...step, step: step.name, field: `http.steps.${index}` }))
+  }
+  if (request === undefined) throw new DefinitionError('http.request', 'is required, unless there are steps')
+  if (outcome === undefined) throw new DefinitionError('http.outcome', 'is required, unless there are steps')
+  return [{ request, outcome, lookup, step: '', field: 'http' }]
+}
+
+const timeoutOf = ({ request }: EffectDefinition): number => request.timeout_ms ?? TYPE_LIMITS.callTimeoutMs.default
+
+interface CompiledEffect extends StepHandlers {
+  templates: RequestTemplate[]
+}
+
+const compileEffect = (effect: NamedEffect, scope: TemplateScope, outbound: Outbound): CompiledEffect => {
+  const { step, field } = effect
+  const timeoutMs = timeoutOf(effect)
+  const request = compileRequest(effect.request, scope, `${field}.request`, 'POST')
+  const lookup = effect.lookup && compileRequest(effect.lookup, scope, `${field}.lookup`, 'GET')
+  return {
+    step,
+    templates: lookup === undefined ? [request] : [request, lookup],
+    send: async (call) => classifySend(effect.outcome, await outbound.exchange(traced(request, call), timeoutMs)),
+    lookup: lookup === undefined ? null : lookupOf(effect, lookup, timeoutMs, outbound),
+  }
 }
 
 const compileSchema = (schema: Record<string, unknown> | boolean): ((input: Json) => InputIssue[]) => {
@@ -121,11 +168,16 @@ const traced = (template: RequestTemplate, call: EffectCall): ReturnType<Request
   return request
 }
 
-const lookupOf = (http: HttpDefinition, template: RequestTemplate, callTimeoutMs: number, outbound: Outbound) => {
-  const timeoutMs = http.lookup?.timeout_ms ?? callTimeoutMs
-  const rules = http.lookup?.outcome ?? []
+const lookupOf = (
+  effect: EffectDefinition,
+  template: RequestTemplate,
+  sendTimeoutMs: number,
+  outbound: Outbound,
+): EffectLookup => {
+  const timeoutMs = effect.lookup?.timeout_ms ?? sendTimeoutMs
+  const rules = effect.lookup?.outcome ?? []
   return {
-    afterMs: http.lookup?.after_ms ?? TYPE_LIMITS.lookupAfterMs.default,
+    afterMs: effect.lookup?.after_ms ?? TYPE_LIMITS.lookupAfterMs.default,
     timeoutMs,
     find: async (call: EffectCall) => classifyLookup(rules, await outbound.exchange(traced(template, call), timeoutMs)),
   }

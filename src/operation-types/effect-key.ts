@@ -1,10 +1,13 @@
 /** The effect key of an item: the same target and the same intent give the same key, in whichever operation. */
 import type { InputIssue, Json } from '../domain/operation-type.ts'
 import { DefinitionError } from '../domain/operation-type-definition.ts'
+import { stepKeyBytes } from '../domain/steps.ts'
 import { describePart, renderText, type Template, type TemplateScope } from './placeholders.ts'
 import { compileAt } from './request-template.ts'
 
+/** Of an effect's key: what is left of it for the key of an item whose effects are its steps. */
 const EFFECT_KEY_BYTES_MAX = 1_000
+export const itemKeyBytesMax = (steps: readonly string[]): number => EFFECT_KEY_BYTES_MAX - stepKeyBytes(steps)
 
 export interface EffectKeyItem {
   key: string
@@ -17,13 +20,14 @@ export type EffectKeyResult = { key: string } | { issue: InputIssue }
 export const compileEffectKey = (
   text: string | undefined,
   scope: TemplateScope,
+  bytesMax = EFFECT_KEY_BYTES_MAX,
 ): ((item: EffectKeyItem) => EffectKeyResult) => {
   const template = compileAt('effect_key', text ?? '{type}:{operation.id}:{item.key}', scope)
   assertAllowed(template)
   return ({ key, input, rootOperationId }) => {
     const values = { input, itemKey: key, effectKey: null, operationId: rootOperationId }
     const rendered = renderText(template, values, String)
-    if ('text' in rendered) return checkEffectKey(rendered.text)
+    if ('text' in rendered) return checkEffectKey(rendered.text, bytesMax)
     const { misfit, missing } = rendered
     const detail = missing
       ? 'is required: it is part of the effect key'
@@ -33,14 +37,14 @@ export const compileEffectKey = (
 }
 
 /** Also for keys that code makes. */
-export const checkEffectKey = (key: string): EffectKeyResult => {
+export const checkEffectKey = (key: string, bytesMax: number): EffectKeyResult => {
   const bytes = Buffer.byteLength(key)
   if (bytes === 0) return { issue: { pointer: '', detail: 'makes an empty effect key' } }
-  if (bytes > EFFECT_KEY_BYTES_MAX) {
+  if (bytes > bytesMax) {
     return {
       issue: {
         pointer: '',
-        detail: `makes an effect key of ${bytes} bytes; at most ${EFFECT_KEY_BYTES_MAX} are allowed`,
+        detail: `makes an effect key of ${bytes} bytes; at most ${bytesMax} are allowed`,
       },
     }
   }

@@ -1,5 +1,5 @@
 /** What the handlers of a code type are given, and the one error by which they can say that nothing happened. */
-import type { BatchItem, EffectCall, LookupOutcome } from '../domain/operation-type.ts'
+import type { BatchItem, EffectCall, LookupOutcome, SendOutcome, SendReport } from '../domain/operation-type.ts'
 
 /** A call with its input as the zod schema gives it out. */
 export type TypedCall<Input> = Omit<EffectCall, 'input'> & { input: Input }
@@ -14,6 +14,15 @@ export interface CodeLookup<Input> {
   after_ms?: number
   timeout_ms?: number
   find(call: TypedCall<Input>, context: CallContext): Promise<LookupOutcome>
+}
+
+/** A step of a code type. */
+export interface CodeStep<Input> {
+  name: string
+  /** It cannot be taken back; only the last one may be. */
+  irreversible?: boolean
+  send(call: TypedCall<Input>, context: CallContext): Promise<SendOutcome | SendReport>
+  lookup?: CodeLookup<Input>
 }
 
 /** Thrown by a `send` that is certain that nothing left the process: `failed`, class `transient`. */

@@ -53,6 +53,7 @@ export const checkSubmission = (
     traceparent: request.traceparent,
     items,
     shardEnds: request.draft ? [] : shardEnds(type, items.length),
+    steps: type.steps,
   }
 }
 

@@ -1,7 +1,7 @@
 import { AppError } from '../domain/errors.ts'
 import { fingerprint } from '../domain/failure.ts'
 import { formatId } from '../domain/ids.ts'
-import type { LookupOutcome, OperationType } from '../domain/operation-type.ts'
+import { type LookupOutcome, lookupOfStep, type OperationType } from '../domain/operation-type.ts'
 import { decideLookup, mayResend } from '../domain/reconciliation.ts'
 import { backoffMs, lookupDelayMs } from '../domain/retry.ts'
 import { readCase } from '../storage/cases.ts'
@@ -27,11 +27,9 @@ export const lookupCase = async (context: LookupContext, principal: Principal, c
     })
   }
   const executor = context.types.get(found.type)?.executor
-  if (executor?.kind !== 'external' || executor.lookup === null) {
-    throw new AppError(
-      'lookup-not-available',
-      `${found.type} has no lookup: resolve the case with evidence of your own`,
-    )
+  if (executor?.kind !== 'external' || lookupOfStep(executor, found.step) === null) {
+    const lacking = found.step === '' ? found.type : `the step "${found.step}" of ${found.type}`
+    throw new AppError('lookup-not-available', `${lacking} has no lookup: resolve the case with evidence of your own`)
   }
   if (found.cause !== 'send_outcome_unknown' && found.cause !== 'worker_lost') {
     throw new AppError('lookup-not-available', `a case of cause ${found.cause} cannot be looked up: resolve it by hand`)
@@ -54,12 +52,14 @@ export const lookupCase = async (context: LookupContext, principal: Principal, c
 export const lookUp = async (context: LookupContext, due: DueLookup, actor: string | null): Promise<void> => {
   const type = context.types.get(due.type)
   if (type?.executor.kind !== 'external') return
-  const { lookup, callTimeoutMs } = type.executor
+  const { callTimeoutMs } = type.executor
+  const lookup = lookupOfStep(type.executor, due.step)
   const outcome: LookupOutcome =
     lookup === null || due.input === undefined
       ? { state: 'unknown', reasonCode: 'NO_LOOKUP' }
       : await lookup.find({
           effectKey: due.effectKey,
+          step: due.step,
           itemKey: due.itemKey,
           input: due.input,
           operationId: formatId('op', due.operationId),

@@ -91,6 +91,10 @@ const toView = (type: OperationType, pause: TypePauseRow | undefined, p95Ms: num
     approval: type.approval,
     idempotencyKey: type.idempotencyKey,
     cancelGuarantee: cancelGuarantee(type),
+    steps: type.steps.map((step, index) => ({
+      name: step,
+      irreversible: type.endsIrreversibly && index === type.steps.length - 1,
+    })),
     batch: type.batch,
     parallelism: type.parallelism,
     concurrency: type.concurrency,

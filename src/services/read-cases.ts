@@ -37,6 +37,7 @@ export const caseView = (row: CaseRow, types: Types): CaseView => ({
   operationId: row.operationId,
   type: row.type,
   itemKey: row.itemKey,
+  step: row.step === '' ? null : row.step,
   effectKey: row.effectKey,
   status: row.closedAt === null ? 'open' : 'resolved',
   cause: row.cause,

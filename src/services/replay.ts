@@ -62,6 +62,7 @@ export const replayOperation = async (
     reason: request.reason,
     approvalRequired: type.approval === 'none' ? null : type.approval,
     shardEnds: shardEnds(type, facts.targets),
+    steps: type.steps,
   })
   switch (made.kind) {
     case 'used':

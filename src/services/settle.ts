@@ -1,4 +1,5 @@
 import { canTransition, settle as decideStatus, isFinal, type OperationStatus } from '../domain/operation.ts'
+import { explainStopped } from '../storage/run/explain-stopped.ts'
 import { readSettleFacts, writeStatus } from '../storage/settle.ts'
 import type { ServiceContext } from './context.ts'
 
@@ -17,6 +18,10 @@ export const settleOperation = async (
   for (let tries = 0; tries < SETTLE_TRIES; tries++) {
     const facts = await database.query((connection) => readSettleFacts(connection, tenantId, operationId))
     if (!facts) return null
+    if (facts.unexplainedSteps) {
+      await explainStopped(database, { tenantId, operationId })
+      continue
+    }
     const status = decideStatus(facts)
     if (status === facts.status) return status
     if (!canTransition(facts.status, status)) {

@@ -31,14 +31,15 @@ export const startDraft = async (
     if (draft.itemsTotal === 0) {
       throw new AppError('items-missing', 'the draft has no items: upload some, then start it')
     }
-    const ends = shardEnds(draftTypeOf(types, draft), draft.itemsTotal)
+    const type = draftTypeOf(types, draft)
     const closed = await closeDraft(database, {
       tenantId,
       operationId,
       itemsTotal: draft.itemsTotal,
       actor: name,
       reason: request.reason,
-      shardEnds: ends,
+      shardEnds: shardEnds(type, draft.itemsTotal),
+      steps: type.steps,
     })
     if (!closed) continue
     wakeUps.send('work')

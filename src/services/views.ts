@@ -88,6 +88,8 @@ export interface ItemView {
   ord: number
   key: string
   state: ItemState | 'unprocessed'
+  /** Where it waits or got to; null: it has no steps, or none has been begun. */
+  step: string | null
   failureClass: FailureClass | null
   reasonCode: string | null
   attempt: number
@@ -102,7 +104,8 @@ export interface LedgerEntryView {
   ord: number
   seq: number
   itemKey: string
-  step: string
+  /** Null: the item has no steps. */
+  step: string | null
   attempt: number
   /** Null: an observation that changed no outcome. */
   state: ItemState | null
@@ -148,6 +151,7 @@ export interface CaseView {
   operationId: string
   type: string
   itemKey: string
+  step: string | null
   effectKey: string
   status: string
   cause: string
@@ -172,6 +176,7 @@ export interface DeadLetterView {
   operationId: string
   type: string
   itemKey: string
+  step: string | null
   effectKey: string
   failureClass: FailureClass
   reasonCode: string | null
@@ -271,6 +276,8 @@ export interface OperationTypeView {
   approval: string
   idempotencyKey: string
   cancelGuarantee: string
+  /** In order; empty: an item is one effect. */
+  steps: { name: string; irreversible: boolean }[]
   batch: { maxItems: number; maxMs: number }
   parallelism: number
   concurrency: number

@@ -9,6 +9,7 @@ export interface DeadLetterRow extends Record<string, unknown> {
   operationId: string
   type: string
   itemKey: string
+  step: string | null
   effectKey: string
   failureClass: FailureClass
   reasonCode: string | null
@@ -30,8 +31,8 @@ export interface DeadLetterListFilters {
   status: readonly string[]
 }
 
-const columns = sql.raw(`id, operation_id as "operationId", type, item_key as "itemKey", effect_key as "effectKey",
-  failure_class as "failureClass", reason_code as "reasonCode", message, attempts, fingerprint, created_at as "createdAt",
+const columns = sql.raw(`id, operation_id as "operationId", type, item_key as "itemKey", nullif(step, '') as step,
+  effect_key as "effectKey", failure_class as "failureClass", reason_code as "reasonCode", message, attempts, fingerprint, created_at as "createdAt",
   status, closed_at as "closedAt", closed_by as "closedBy", close_reason as "closeReason"`)
 
 /** Oldest first, behind `position`. */

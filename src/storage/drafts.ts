@@ -1,4 +1,4 @@
-import { ints } from './array-literal.ts'
+import { ints, texts } from './array-literal.ts'
 import type { Connection } from './connection.ts'
 import type { Database } from './database.ts'
 import { UPLOAD_LEASE_SECONDS } from './uploads.ts'
@@ -44,6 +44,7 @@ export const closeDraft = (
     reason: string | null
     /** Upper bounds of the shards' ranges, ascending; the first begins at 0. */
     shardEnds: readonly number[]
+    steps: readonly string[]
   },
 ): Promise<boolean> =>
   database.lockThenWork((sql) => ({
@@ -71,9 +72,10 @@ export const closeDraft = (
         from o where u.tenant_id = o.tenant_id and u.operation_id = o.id and u.state = 'live'),
       shard as (
         insert into operation_shards (tenant_id, operation_id, shard, type, type_version, priority, from_ord, to_ord, cursor,
-          run_at, state)
+          run_at, state, steps)
         select o.tenant_id, o.id, s.shard - 1, o.type, o.type_version, o.priority, s.from_ord, s.to_ord, s.from_ord,
-          coalesce(o.run_after, now()), case o.status when 'pending' then 'ready' else 'done' end
+          coalesce(o.run_after, now()), case o.status when 'pending' then 'ready' else 'done' end,
+          ${texts(draft.steps)}::text[]
         from o, (
           select shard, to_ord, coalesce(lag(to_ord) over (order by shard), 0) as from_ord
           from unnest(${ints(draft.shardEnds)}::int[]) with ordinality as e (to_ord, shard)) s),

@@ -113,12 +113,13 @@ export const readCancelStandings = async (
       select id, type, cancel_requested_at from cancelled order by cancel_requested_at desc limit ${CANCELLED_MAX}),
     -- LATERAL with LIMIT keeps these index probes, whatever the planner thinks of the tables
     touched as (
-      select o.id, o.type, o.cancel_requested_at, i.ord, i.effect_key
+      select o.id, o.type, o.cancel_requested_at, i.ord, i.effect_key || coalesce('/' || k.step, '') as effect_key
       from looked_at o join operation_shards s on s.tenant_id = ${tenantId} and s.operation_id = o.id,
         lateral (
           select ord, effect_key from operation_items
           where tenant_id = ${tenantId} and operation_id = o.id and ord >= s.from_ord and ord < s.cursor
           order by ord desc limit ${CLAIMS_PER_SHARD_MAX}) i
+        left join lateral unnest(s.steps) as k (step) on true
       union
       select o.id, o.type, o.cancel_requested_at, r.ord, r.effect_key
       from looked_at o, lateral (

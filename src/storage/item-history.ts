@@ -82,7 +82,7 @@ export const listHistoryRows = (
         null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null
       from letter d where d.closed_as is not null)
     select kind, at, rank, position, operation_id as "operationId", replay_of as "replayOf", by, reason,
-      dead_letter_id as "deadLetterId", fingerprint, ord, seq, item_key as "itemKey", step, attempt, state,
+      dead_letter_id as "deadLetterId", fingerprint, ord, seq, item_key as "itemKey", nullif(step, '') as step, attempt, state,
       failure_class as "failureClass", reason_code as "reasonCode", message, effect_key as "effectKey",
       input_hash as "inputHash", effect_ref as "effectRef", evidence_ref as "evidenceRef", source, actor,
       observed_at as "observedAt", worker_id as "workerId", code_version as "codeVersion"

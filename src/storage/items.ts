@@ -7,6 +7,8 @@ export interface ItemRow extends Record<string, unknown> {
   ord: number
   key: string
   state: ItemState | 'unprocessed'
+  /** Where it waits or got to; null: it has no steps, or none has been begun. */
+  step: string | null
   failureClass: FailureClass | null
   reasonCode: string | null
   attempt: number
@@ -56,7 +58,8 @@ export const listItemRows = async (
       : undefined,
   ]
   return db.execute<ItemRow>(sql`
-    select i.ord, i.item_key as key, coalesce(l.state, 'unprocessed') as state, l.failure_class as "failureClass",
+    select i.ord, i.item_key as key, coalesce(l.state, 'unprocessed') as state,
+      coalesce(nullif(r.step, ''), nullif(l.step, '')) as step, l.failure_class as "failureClass",
       l.reason_code as "reasonCode", coalesce(l.attempt, 0) as attempt,
       case when o.cancel_requested_at is null then r.run_at end as "retryAt", i.effect_key as "effectKey",
       l.effect_ref as "effectRef", l.evidence_ref as "evidenceRef", l.observed_at as "observedAt"

@@ -6,7 +6,8 @@ export interface LedgerRow {
   ord: number
   seq: number
   itemKey: string
-  step: string
+  /** Null: the item has no steps. */
+  step: string | null
   attempt: number
   state: ItemState | null
   failureClass: FailureClass | null
@@ -32,7 +33,7 @@ export const listLedgerRows = (
   limit: number,
 ): Promise<LedgerRow[]> =>
   sql<LedgerRow>`
-    select ord, seq::float8 as seq, item_key as "itemKey", step, attempt, state, failure_class as "failureClass",
+    select ord, seq::float8 as seq, item_key as "itemKey", nullif(step, '') as step, attempt, state, failure_class as "failureClass",
       reason_code as "reasonCode", message, effect_key as "effectKey", input_hash as "inputHash", effect_ref as "effectRef",
       evidence_ref as "evidenceRef", source, actor, observed_at as "observedAt", worker_id as "workerId",
       code_version as "codeVersion"

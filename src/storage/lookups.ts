@@ -10,6 +10,8 @@ export interface DueLookup extends ShardKey {
   type: string
   ord: number
   itemKey: string
+  /** '' for an item without steps. */
+  step: string
   effectKey: string
   send: number
   attempt: number
@@ -31,6 +33,7 @@ interface LookupRow {
   ord: number
   type: string
   item_key: string
+  step: string
   effect_key: string
   send: number
   attempt: number
@@ -49,6 +52,7 @@ const parse = (row: LookupRow): DueLookup => ({
   ord: row.ord,
   type: row.type,
   itemKey: row.item_key,
+  step: row.step,
   effectKey: row.effect_key,
   send: row.send,
   attempt: row.attempt,
@@ -81,8 +85,8 @@ export const takeDueLookups = async (
         lookups = c.lookups + 1, next_lookup_at = now() + ${take.holdMs} * interval '1 ms'
       from due where c.tenant_id = due.tenant_id and c.id = due.id
       returning c.*)
-    select c.tenant_id, c.id, c.operation_id, c.shard, c.ord, c.type, c.item_key, c.effect_key, e.send, e.attempt, c.lookups,
-      i.input, o.cancel_requested_at is not null as cancelled,
+    select c.tenant_id, c.id, c.operation_id, c.shard, c.ord, c.type, c.item_key, e.step, c.effect_key, e.send, e.attempt,
+      c.lookups, i.input, o.cancel_requested_at is not null as cancelled,
       (extract(epoch from clock_timestamp() - e.send_by) * 1000)::float8 as since_send_by_ms,
       (extract(epoch from clock_timestamp() - coalesce(o.started_at, o.created_at)) * 1000)::float8 as since_start_ms
     from taken c
@@ -116,8 +120,8 @@ export const queueResend = (database: Database, lookup: DueLookup): Promise<bool
       for no key update`,
     work: sql`
       with added as (
-        insert into item_retries (tenant_id, operation_id, ord, shard, effect_key, attempt, reason, prior_state)
-        select e.tenant_id, e.operation_id, e.ord, e.shard, e.effect_key, e.attempt + 1, 'idempotent_resend', 'uncertain'
+        insert into item_retries (tenant_id, operation_id, ord, shard, step, effect_key, attempt, reason, prior_state)
+        select e.tenant_id, e.operation_id, e.ord, e.shard, e.step, e.effect_key, e.attempt + 1, 'idempotent_resend', 'uncertain'
         from effects e join operation_shards s on s.tenant_id = e.tenant_id and s.operation_id = e.operation_id
           and s.shard = e.shard
         where e.tenant_id = ${lookup.tenantId} and e.effect_key = ${lookup.effectKey} and e.send = ${lookup.send}
@@ -157,7 +161,7 @@ export const readExplainedDoubts = async (
 }
 
 /**
- * Closes the doubts of one shard from the effects that caused them: applied → `skipped`; absent → waits for a try of its own,
+ * Closes the doubts of one shard from the effects that caused them: applied → `skipped`, or on to the next step; absent → waits for a try of its own,
  * uncharged (given up when the operation was cancelled). Answers with the number of items that were closed.
  */
 export const closeExplainedDoubts = (
@@ -171,9 +175,11 @@ export const closeExplainedDoubts = (
       for no key update`,
     work: sql<{ closed: number }>`
       with doubt as materialized (
-        select c.tenant_id, c.operation_id, c.shard, c.ord, c.item_key, c.effect_key, coalesce(e.state, 'absent') as effect,
-          e.effect_ref, e.send, l.attempt, l.input_hash, l.code_version
+        select c.tenant_id, c.operation_id, c.shard, c.ord, c.item_key, c.step, c.effect_key,
+          coalesce(e.state, 'absent') as effect, e.effect_ref, e.send, l.attempt, l.input_hash, l.code_version,
+          case when e.state = 'applied' and c.step <> '' then step_after(s.steps, c.step) end as next_step
         from reconciliation_cases c
+          join operation_shards s on s.tenant_id = c.tenant_id and s.operation_id = c.operation_id and s.shard = c.shard
           left join effects e on e.tenant_id = c.tenant_id and e.effect_key = c.effect_key
           cross join lateral (
             select attempt, input_hash, code_version from ledger_entries l
@@ -191,22 +197,26 @@ export const closeExplainedDoubts = (
         where c.tenant_id = d.tenant_id and c.operation_id = d.operation_id and c.ord = d.ord and c.closed_at is null
           and c.cause = 'in_doubt_elsewhere'),
       entry as (
-        insert into ledger_entries (tenant_id, operation_id, ord, item_key, attempt, state, failure_class, reason_code,
+        insert into ledger_entries (tenant_id, operation_id, ord, item_key, step, attempt, state, failure_class, reason_code,
           effect_key, send, input_hash, effect_ref, evidence_ref, source, actor, code_version)
-        select tenant_id, operation_id, ord, item_key, attempt, case effect when 'applied' then 'skipped' else 'failed' end,
-          case effect when 'applied' then null else 'transient' end,
-          case effect when 'applied' then 'EFFECT_ALREADY_APPLIED' else 'FREED_ELSEWHERE' end,
+        select tenant_id, operation_id, ord, item_key, step, attempt, case when skips then 'skipped' else 'failed' end,
+          case when skips then null else 'transient' end,
+          case when skips then 'EFFECT_ALREADY_APPLIED' when next_step is null then 'FREED_ELSEWHERE' else 'NEXT_STEP_DUE' end,
           effect_key, send, input_hash, effect_ref, 'effect:' || effect, 'lookup', 'system:reconciler', code_version
-        from doubt),
+        from doubt, lateral (select effect = 'applied' and next_step is null as skips) s),
       again as (
-        insert into item_retries (tenant_id, operation_id, ord, shard, effect_key, attempt, reason, prior_state, prior_class)
-        select tenant_id, operation_id, ord, shard, effect_key, attempt, 'freed', 'failed', 'transient' from doubt
-        where effect <> 'applied'
+        insert into item_retries (tenant_id, operation_id, ord, shard, step, effect_key, attempt, reason, prior_state,
+          prior_class)
+        select tenant_id, operation_id, ord, shard, coalesce(next_step, step),
+          case when next_step is null then effect_key else step_key(effect_key, step, next_step) end,
+          case when next_step is null then attempt else 1 end, case when next_step is null then 'freed' else 'next_step' end,
+          'failed', 'transient'
+        from doubt where effect <> 'applied' or next_step is not null
         on conflict do nothing
         returning 1),
       n as (
-        select count(*) as closed, count(*) filter (where effect = 'applied') as skipped,
-          count(*) filter (where effect <> 'applied') as failed, (select count(*) from again) as waiting
+        select count(*) as closed, count(*) filter (where effect = 'applied' and next_step is null) as skipped,
+          count(*) filter (where effect <> 'applied' or next_step is not null) as failed, (select count(*) from again) as waiting
         from doubt)
       update operation_shards s set
         version = s.version + 1, uncertain = s.uncertain - n.closed, skipped = s.skipped + n.skipped,

@@ -44,6 +44,8 @@ export interface NewReplay {
   approvalRequired: string | null
   /** Upper bounds of the shards' ranges, ascending; the first begins at 0. */
   shardEnds: readonly number[]
+  /** Of the type as it is installed now. */
+  steps: readonly string[]
 }
 
 /** Source items that one statement copies: far from the limits of a statement, also where their inputs are large. */
@@ -106,10 +108,10 @@ const insertLocked = async (
   if (copied !== replay.targets) throw new Outdated()
   await sql`
     insert into operation_shards (tenant_id, operation_id, shard, type, type_version, priority, from_ord, to_ord, cursor,
-      state)
+      state, steps)
     select o.tenant_id, o.id, s.shard - 1, o.type, o.type_version, o.priority,
       coalesce(lag(s.to_ord) over (order by s.shard), 0), s.to_ord, coalesce(lag(s.to_ord) over (order by s.shard), 0),
-      case o.status when 'pending' then 'ready' else 'done' end
+      case o.status when 'pending' then 'ready' else 'done' end, ${texts(replay.steps)}::text[]
     from operations o, unnest(${ints(replay.shardEnds)}::int[]) with ordinality as s (to_ord, shard)
     where o.tenant_id = ${tenantId} and o.id = ${replay.id}::uuid`
   await sql`

@@ -153,6 +153,7 @@ export const operationShards = pgTable(
     failedBugSuspected: bigint('failed_bug_suspected', { mode: 'number' }).default(0).notNull(),
     appliedAfterCancel: bigint('applied_after_cancel', { mode: 'number' }).default(0).notNull(),
     lastProgressAt: timestamp('last_progress_at', { withTimezone: true, mode: 'string' }),
+    steps: text().array().default(sql`'{}'::text[]`).notNull(),
   },
   (table) => [primaryKey({ columns: [table.tenantId, table.operationId, table.shard], name: 'operation_shards_pkey' })],
 )
@@ -265,6 +266,7 @@ export const reconciliationCases = pgTable(
     evidenceRef: text('evidence_ref'),
     effectRef: text('effect_ref'),
     note: text(),
+    step: text().default('').notNull(),
   },
   (table) => [primaryKey({ columns: [table.tenantId, table.id], name: 'reconciliation_cases_pkey' })],
 )
@@ -291,6 +293,7 @@ export const deadLetters = pgTable(
     closedBy: text('closed_by'),
     closeReason: text('close_reason'),
     closedAs: text('closed_as'),
+    step: text().default('').notNull(),
   },
   (table) => [primaryKey({ columns: [table.tenantId, table.id], name: 'dead_letters_pkey' })],
 )

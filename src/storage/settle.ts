@@ -4,6 +4,8 @@ import type { Connection } from './connection.ts'
 export interface SettleRow extends SettleFacts {
   version: string
   type: string
+  /** A cancel stopped items between two steps, and no entry says so yet. */
+  unexplainedSteps: boolean
 }
 
 /** The facts that decide a status, from one snapshot. Null: no such operation. */
@@ -27,20 +29,28 @@ export const readSettleFacts = async (
     skipped: number
     failed: number
     uncertain: number
+    unexplained_steps: boolean
   }>`
     select o.version, o.type, o.status, o.cancel_requested_at is not null as cancelled,
-      o.pause_requested_at is not null as paused, o.started_at is not null as started, o.items_total, n.*
+      o.pause_requested_at is not null as paused, o.started_at is not null as started, o.items_total, n.*,
+      case when n.stepped and n.waiting > 0 and o.cancel_requested_at is not null and o.completed_at is null and not n.open
+        then exists (
+        select from item_retries r join operation_shards s on s.tenant_id = r.tenant_id and s.operation_id = r.operation_id
+          and s.shard = r.shard and s.stop_requested = 'cancel'
+        where r.tenant_id = o.tenant_id and r.operation_id = o.id and r.step <> s.steps[1]
+          and (r.prior_state is null or r.reason = 'next_step')) else false end as unexplained_steps
     from operations o, lateral (
       select coalesce(bool_or(s.state <> 'done'), false) as open, coalesce(sum(s.in_flight), 0)::float8 as in_flight,
         coalesce(sum(s.waiting), 0)::float8 as waiting, coalesce(sum(s.applied), 0)::float8 as applied,
         coalesce(sum(s.skipped), 0)::float8 as skipped, coalesce(sum(s.failed), 0)::float8 as failed,
-        coalesce(sum(s.uncertain), 0)::float8 as uncertain
+        coalesce(sum(s.uncertain), 0)::float8 as uncertain, coalesce(bool_or(s.steps <> '{}'), false) as stepped
       from operation_shards s where s.tenant_id = o.tenant_id and s.operation_id = o.id) n
     where o.tenant_id = ${tenantId} and o.id = ${operationId}::uuid`
   if (!row) return null
   return {
     version: row.version,
     type: row.type,
+    unexplainedSteps: row.unexplained_steps,
     status: row.status,
     stop: row.cancelled ? 'cancel' : row.paused ? 'pause' : null,
     started: row.started,

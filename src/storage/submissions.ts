@@ -32,6 +32,8 @@ export interface Submission {
   items: readonly SubmittedItem[]
   /** Upper bounds of the shards' ranges, ascending; the first begins at 0. A draft has none yet. */
   shardEnds: readonly number[]
+  /** Of each item, in order; empty: an item is one effect. */
+  steps: readonly string[]
 }
 
 /** What the database added: its clock, and its own spelling of the caller's times. */
@@ -59,6 +61,7 @@ export const insertSubmissions = async (
       shard,
       from: submission.shardEnds[shard - 1] ?? 0,
       to,
+      steps: texts(submission.steps),
     })),
   )
   const rows = await sql<Stored & { id: string }>`
@@ -95,12 +98,14 @@ export const insertSubmissions = async (
         as i (id, ord, item_key, effect_key, input, input_hash) join o using (id)),
     shard as (
       insert into operation_shards (tenant_id, operation_id, shard, type, type_version, priority, from_ord, to_ord, cursor,
-        run_at, state)
+        run_at, state, steps)
       select o.tenant_id, o.id, s.shard, o.type, o.type_version, o.priority, s.from_ord, s.to_ord, s.from_ord,
-        coalesce(o.run_after, now()), case o.status when 'pending' then 'ready' else 'done' end
+        coalesce(o.run_after, now()), case o.status when 'pending' then 'ready' else 'done' end,
+        s.steps::text[]
       from unnest(${texts(shards.map((shard) => shard.id))}::uuid[], ${ints(shards.map((shard) => shard.shard))}::int[],
-        ${ints(shards.map((shard) => shard.from))}::int[], ${ints(shards.map((shard) => shard.to))}::int[])
-        as s (id, shard, from_ord, to_ord) join o using (id)),
+        ${ints(shards.map((shard) => shard.from))}::int[], ${ints(shards.map((shard) => shard.to))}::int[],
+        ${texts(shards.map((shard) => shard.steps))}::text[])
+        as s (id, shard, from_ord, to_ord, steps) join o using (id)),
     event as (
       insert into operation_events (tenant_id, operation_id, version, kind, status, actor, reason)
       select tenant_id, id, 1, 'accepted', status, requested_by, reason from o)

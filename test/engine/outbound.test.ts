@@ -64,6 +64,7 @@ const externalOf = (type: OperationType) => {
 }
 const callOf = (key: string, input: Json = {}): EffectCall => ({
   effectKey: key,
+  step: '',
   itemKey: key,
   input,
   operationId: 'op_1',

@@ -94,6 +94,7 @@ describe('dead letters', () => {
       operation_id: mails,
       type: 'mail',
       item_key: 'm1',
+      step: null,
       effect_key: expect.stringMatching(/:m1$/),
       failure_class: 'bug_suspected',
       reason_code: 'BUSY',

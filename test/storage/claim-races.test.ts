@@ -222,7 +222,7 @@ test('a resend that waits behind a lookup that grants a retry: it is claimed as 
       ),
     () => claimRetries(database, lease, [0], { sendByMs: 1_000, resendWithinMs: 3_600_000 }),
   )
-  expect(won).toEqual([{ ord: 0, send: 2, attempt: 2, resend: false }])
+  expect(won).toEqual([{ ord: 0, step: '', effectKey: 'key', send: 2, attempt: 2, resend: false }])
   await tell(database, lease, { ord: 0, effectKey: 'key', send: 2 }, { effect: 'applied', item: 'applied' })
   expect(await readShard(database, lease)).toMatchObject({
     in_flight: 0,

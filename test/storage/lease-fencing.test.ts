@@ -66,7 +66,7 @@ const takeOver = async (lease: Lease): Promise<ClaimedShard> => {
 
 const commitWindow = (lease: Lease) =>
   database.transaction(async ({ sql }) => {
-    const window = await database.query((connection) => readWindow(connection, lease, 2, 5))
+    const window = await database.query((connection) => readWindow(connection, { ...lease, steps: [] }, 2, 5))
     const batch = window.map((item) => ({ ...item, attempt: 1 }))
     await takeBatchEffects(sql, lease, batch)
     const committed = await commitBatch(sql, lease, {
@@ -91,7 +91,7 @@ const commitWindow = (lease: Lease) =>
 
 const commitRetries = (lease: Lease) =>
   database.transaction(async ({ sql }) => {
-    const [item] = await database.query((connection) => readWindow(connection, lease, 0, 1))
+    const [item] = await database.query((connection) => readWindow(connection, { ...lease, steps: [] }, 0, 1))
     if (!item) throw new Error('the item is missing')
     const batch = [{ ...item, attempt: 2 }]
     await takeBatchEffects(sql, lease, batch)
@@ -122,7 +122,7 @@ const mutations: [name: string, run: (lease: Lease) => Promise<unknown>, works: 
   [
     'claimIntents',
     async (lease) => {
-      const window = await database.query((connection) => readWindow(connection, lease, 2, 5))
+      const window = await database.query((connection) => readWindow(connection, { ...lease, steps: [] }, 2, 5))
       return database.query((connection) =>
         claimIntents(connection, lease, { from: 2, to: 5, items: window, sendByMs: 1_000 }),
       )
@@ -133,7 +133,7 @@ const mutations: [name: string, run: (lease: Lease) => Promise<unknown>, works: 
   [
     'claimRetries',
     (lease) => claimRetries(database, lease, [0], { sendByMs: 1_000, resendWithinMs: 3_600_000 }),
-    [{ ord: 0, send: 2, attempt: 2, resend: false }],
+    [{ ord: 0, step: '', effectKey: 'k0', send: 2, attempt: 2, resend: false }],
     null,
   ],
   ['explainKnownKeys', (lease) => explainKnownKeys(database, lease, [1], 'c1'), 1, 0],

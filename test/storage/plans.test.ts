@@ -101,9 +101,9 @@ const readWhole = (plan: string): string[] =>
     .map(([, table = '']) => table.replace(/_\d{6}$|_default$/, ''))
     .filter((table) => BIG_TABLES.includes(table))
 
-const shard = { tenantId: TENANT, operationId: uuidv7(), shard: 0, workerId: crypto.randomUUID(), epoch: 2 }
+const shard = { tenantId: TENANT, operationId: uuidv7(), shard: 0, workerId: crypto.randomUUID(), epoch: 2, steps: [] }
 const worker = { workerId: shard.workerId, types: [GRANT] }
-const window = [{ ord: 0, key: 'i0', effectKey: '30:0', inputHash: 'h' }]
+const window = [{ ord: 0, key: 'i0', step: '', effectKey: '30:0', inputHash: 'h' }]
 
 test.each<[string, (connection: Connection) => Promise<unknown>]>([
   ['the claim of a ready shard', (c) => claimReadyShards(c, { ...worker, limit: 4, perTenant: 4, afterTenant: 0 })],

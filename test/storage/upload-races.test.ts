@@ -64,6 +64,7 @@ const close = (itemsTotal: number) =>
     actor: 'tester',
     reason: null,
     shardEnds: [itemsTotal],
+    steps: [],
   })
 const cancel = () => requestCancel(database, { tenantId: TENANT, operationId, actor: 'tester', reason: null })
 const expire = (seconds = 31) =>

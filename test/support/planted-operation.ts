@@ -72,6 +72,8 @@ export const plantedType = (name: string, figures: Partial<OperationType> = {}):
   description: null,
   owner: null,
   effect: 'external',
+  steps: [],
+  endsIrreversibly: false,
   risk: 'low',
   touches: [],
   approval: 'none',

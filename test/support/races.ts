@@ -35,10 +35,10 @@ export const items = (count: number, effectKey: (ord: number) => string = () => 
 /** Stores an operation as a submission does. */
 export const storeOperation = async (
   database: Database,
-  operation: { items: readonly StoredItem[]; type?: string; shards?: number },
+  operation: { items: readonly StoredItem[]; type?: string; shards?: number; steps?: readonly string[] },
 ): Promise<string> => {
   const id = uuidv7()
-  const { shards = 1, type = GRANT.name } = operation
+  const { shards = 1, type = GRANT.name, steps = [] } = operation
   await database.query((connection) =>
     insertSubmissions(connection, [
       {
@@ -64,6 +64,7 @@ export const storeOperation = async (
         shardEnds: Array.from({ length: shards }, (_, shard) =>
           Math.floor((operation.items.length * (shard + 1)) / shards),
         ),
+        steps,
       },
     ]),
   )
@@ -89,11 +90,11 @@ export const claimOne = async (database: Database, type = GRANT, workerId = rand
 /** Claims the window [from, to) as a run does. Null: the fence did not hold. */
 export const claimWindow = async (
   database: Database,
-  lease: Lease,
+  lease: Lease & { steps?: readonly string[] },
   from: number,
   to: number,
 ): Promise<Set<number> | null> => {
-  const window = await database.query((connection) => readWindow(connection, lease, from, to))
+  const window = await database.query((connection) => readWindow(connection, { steps: [], ...lease }, from, to))
   return database.query((connection) => claimIntents(connection, lease, { from, to, items: window, sendByMs: 10_000 }))
 }
 

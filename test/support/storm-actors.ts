@@ -27,6 +27,7 @@ import type { Random } from './storm-random.ts'
 
 const RETRY = { maxAttempts: 3, baseMs: 1, maxMs: 5 }
 export const EXTERNAL = plantedType('external', { retry: RETRY })
+export const STEPPED = plantedType('stepped', { retry: RETRY, steps: ['a', 'b', 'c'] })
 export const TRANSACTIONAL = plantedType('transactional', { retry: RETRY })
 
 export interface Figures {
@@ -46,6 +47,11 @@ export interface Figures {
   lookups: number
   resends: number
   doubtsClosed: number
+  /** Over all operations with steps, as their ledgers tell it. */
+  stepsApplied: number
+  stepsFoundApplied: number
+  stepsDueAfterDoubt: number
+  stoppedBetweenSteps: number
   audits: number
 }
 
@@ -72,7 +78,7 @@ export interface Storm {
 const context = ({ database }: Storm) => ({
   database,
   wakeUps: NO_WAKE_UPS,
-  types: plantedTypes(EXTERNAL, TRANSACTIONAL),
+  types: plantedTypes(EXTERNAL, STEPPED, TRANSACTIONAL),
 })
 const OPERATOR = { tenantId: TENANT, name: 'operator', scopes: [] }
 
@@ -213,7 +219,7 @@ const resolveSome = async (storm: Storm, random: Random): Promise<number> => {
 /** Reconciler, operators and settle sweep. Answers with what it found to do. */
 export const reconcile = async (storm: Storm, random: Random): Promise<number> => {
   const due = await storm.database.query((connection) =>
-    takeDueLookups(connection, { types: [EXTERNAL.name], limit: 2, holdMs: 20, only: null }),
+    takeDueLookups(connection, { types: [EXTERNAL.name, STEPPED.name], limit: 2, holdMs: 20, only: null }),
   )
   for (const lookup of due) await lookUp(storm, lookup, random)
   const found = due.length + (await closeDoubts(storm)) + (random.once(2) ? await resolveSome(storm, random) : 0)

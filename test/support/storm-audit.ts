@@ -2,13 +2,14 @@ import type { Database } from '../../src/storage/database.ts'
 
 /**
  * The invariants of storage/run/lease.ts and of the effect registry, over all operations of the database, from one snapshot.
- * All of them hold at every instant, so a storm may look at any time; those of `final` hold where an operation is final.
+ * An item with steps is looked at where it stands: the step that it waits for, has in flight, or has its outcome of. All of
+ * them hold at every instant, so a storm may look at any time; those of `final` hold where an operation is final.
  */
 export const findViolations = async (database: Database): Promise<string[]> => {
   const rows = await database.query(
     ({ sql }) => sql<{ violation: string }>`
       with item as materialized (
-        select i.operation_id, i.ord, i.effect_key, s.shard, i.ord < s.cursor as below, l.state, l.failure_class,
+        select i.operation_id, i.ord, i.effect_key, s.shard, s.steps, at.step, i.ord < s.cursor as below, l.state, l.failure_class,
           r.ord is not null as retry, r.prior_state, r.prior_class, r.reason,
           e.state as effect, e.operation_id = i.operation_id and e.ord = i.ord as own, e.item_state, e.claimed_at,
           (select count(*) from reconciliation_cases c where c.tenant_id = i.tenant_id and c.operation_id = i.operation_id
@@ -18,11 +19,16 @@ export const findViolations = async (database: Database): Promise<string[]> => {
           join operation_shards s on s.tenant_id = i.tenant_id and s.operation_id = i.operation_id
             and i.ord >= s.from_ord and i.ord < s.to_ord
           left join lateral (
-            select state, failure_class from ledger_entries l
+            select state, failure_class, step from ledger_entries l
             where l.tenant_id = i.tenant_id and l.operation_id = i.operation_id and l.ord = i.ord and l.state is not null
             order by seq desc limit 1) l on true
           left join item_retries r on r.tenant_id = i.tenant_id and r.operation_id = i.operation_id and r.ord = i.ord
-          left join effects e on e.tenant_id = i.tenant_id and e.effect_key = i.effect_key),
+          left join lateral (
+            select step from effects n where n.tenant_id = i.tenant_id and n.operation_id = i.operation_id and n.ord = i.ord
+              and n.state = 'intent' limit 1) n on true
+          cross join lateral (select coalesce(r.step, n.step, l.step, s.steps[1], '') as step) at
+          left join effects e on e.tenant_id = i.tenant_id
+            and e.effect_key = case at.step when '' then i.effect_key else i.effect_key || '/' || at.step end),
       summed as (
         select operation_id, shard, count(*) as items, count(*) filter (where state = 'applied') as applied,
           count(*) filter (where state = 'skipped') as skipped, count(*) filter (where state = 'failed') as failed,
@@ -54,7 +60,7 @@ export const findViolations = async (database: Database): Promise<string[]> => {
       union all
       select format('item %s/%s: the registry and the ledger disagree: %s', operation_id, ord, item) from item
       where (state in ('applied', 'skipped') and effect is distinct from 'applied')
-        or (own and effect = 'applied' and state not in ('applied', 'skipped'))
+        or (own and effect = 'applied' and state not in ('applied', 'skipped') and step_after(steps, step) is null)
         or (own and effect = 'uncertain' and state <> 'uncertain')
         or (own and effect = 'intent' and item_state is distinct from state)
         or (retry and prior_state is distinct from state)
@@ -63,11 +69,26 @@ export const findViolations = async (database: Database): Promise<string[]> => {
       select format('item %s/%s has %s cases that hold it back: %s', operation_id, ord, holding, item) from item
       where holding <> case state when 'uncertain' then 1 else 0 end
       union all
-      select format('effect %s is applied by %s items', effect_key, count(*)) from item
-      where state = 'applied' group by effect_key having count(*) > 1
+      select format('item %s/%s stands at %s, and the step %s before it is %s', i.operation_id, i.ord, i.step, b.step, e.state)
+      from item i cross join lateral unnest(i.steps[:array_position(i.steps, i.step) - 1]) as b (step)
+        left join effects e on e.effect_key = i.effect_key || '/' || b.step
+      where i.below and e.state is distinct from 'applied'
+      union all
+      select format('item %s/%s is %s before its last step: %s', operation_id, ord, state, step) from item
+      where state in ('applied', 'skipped') and step_after(steps, step) is not null
+      union all
+      select format('item %s/%s has %s intents', operation_id, ord, count(*)) from effects
+      where state = 'intent' group by operation_id, ord having count(*) > 1
+      union all
+      select format('item %s/%s of a cancelled operation is between two steps, and nothing says so', i.operation_id, i.ord)
+      from item i join final o on o.id = i.operation_id
+      where i.retry and i.state is null and i.step <> i.steps[1]
+      union all
+      select format('effect %s/%s is applied by %s items', effect_key, step, count(*)) from item
+      where state = 'applied' group by effect_key, step having count(*) > 1
       union all
       select format('effect %s of %s was claimed after the cancel', i.effect_key, o.id)
-      from item i join operations o on o.id = i.operation_id where i.own and i.claimed_at > o.cancel_requested_at
+      from effects i join operations o on o.id = i.operation_id where i.claimed_at > o.cancel_requested_at
       union all
       select format('operation %s at version %s has %s events, %s of them final', o.id, o.version, n.events, n.final)
       from operations o, lateral (

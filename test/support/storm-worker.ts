@@ -25,13 +25,13 @@ import {
 } from '../../src/storage/run/window.ts'
 import { markStarted } from '../../src/storage/settle.ts'
 import { expireLease, NO_WAKE_UPS } from './races.ts'
-import { answer, bringHome, EXTERNAL, type Sent, type Storm, TRANSACTIONAL } from './storm-actors.ts'
+import { answer, bringHome, EXTERNAL, type Sent, STEPPED, type Storm, TRANSACTIONAL } from './storm-actors.ts'
 import type { Random } from './storm-random.ts'
 
 const WINDOW = 4
 const STEPS_MAX = 10
 const SEND_BY_MS = 1_000
-const RUNNABLE: RunnableType[] = [EXTERNAL, TRANSACTIONAL].map(({ name, version }) => ({
+const RUNNABLE: RunnableType[] = [EXTERNAL, STEPPED, TRANSACTIONAL].map(({ name, version }) => ({
   name,
   version,
   leaseMs: 30_000,
@@ -52,7 +52,9 @@ export const workOnce = async (storm: Storm, random: Random): Promise<void> => {
       await storm.database.query((connection) => markStarted(connection, lease.tenantId, lease.operationId))
     }
     const lives =
-      lease.type === EXTERNAL.name ? await runExternal(storm, lease, random) : await runBatches(storm, lease, random)
+      lease.type === TRANSACTIONAL.name
+        ? await runBatches(storm, lease, random)
+        : await runExternal(storm, lease, random)
     if (!lives) {
       storm.figures.crashes++
       if (random.once(2)) await expireLease(storm.database, lease)

@@ -27,6 +27,7 @@ import {
   makeDue,
   pauseAndResume,
   reconcile,
+  STEPPED,
   type Storm,
   TRANSACTIONAL,
 } from './storm-actors.ts'
@@ -42,7 +43,10 @@ const POOL = 16
 /** A round that is not over by then is stuck: it takes well under a second on an idle machine. */
 const ROUND_MS = 45_000
 
-/** Two external and two transactional operations; each pair wants the same keys in reverse order, and all want some of them. */
+/**
+ * Two operations of each type; each pair wants the same keys in reverse order, and all but those with steps, whose keys have
+ * the step behind them, want some of each other's.
+ */
 const plant = async (database: Database): Promise<string[]> => {
   const forward = (name: string) => items(ITEMS, (ord) => (ord < 3 ? `all:${ord}` : `${name}:${ord % (ITEMS - 2)}`))
   const backward = (name: string) => {
@@ -52,9 +56,9 @@ const plant = async (database: Database): Promise<string[]> => {
     return items(ITEMS, (ord) => keys[ord] ?? '')
   }
   const ids: string[] = []
-  for (const { name } of [EXTERNAL, TRANSACTIONAL]) {
-    ids.push(await storeOperation(database, { type: name, items: forward(name), shards: SHARDS }))
-    ids.push(await storeOperation(database, { type: name, items: backward(name), shards: SHARDS }))
+  for (const { name, steps } of [EXTERNAL, STEPPED, TRANSACTIONAL]) {
+    ids.push(await storeOperation(database, { type: name, items: forward(name), shards: SHARDS, steps }))
+    ids.push(await storeOperation(database, { type: name, items: backward(name), shards: SHARDS, steps }))
   }
   return ids
 }
@@ -120,7 +124,21 @@ const runRound = async (database: Database, figures: Figures, random: Random): P
   if (!(await isOver(storm))) throw new Error(await describeStuck(storm))
   const violations = await findViolations(database)
   if (violations.length > 0) throw new Error(violations.join('\n'))
+  await countSteps(database, figures)
   figures.rounds++
+}
+
+/** What steps went through, as the ledger tells it. */
+const countSteps = async (database: Database, figures: Figures): Promise<void> => {
+  const rows = await database.query(
+    ({ sql }) => sql<{ reason: string; n: number }>`
+      select reason_code as reason, count(*)::int as n from ledger_entries where step <> '' group by reason_code`,
+  )
+  const of = (reason: string): number => rows.find((row) => row.reason === reason)?.n ?? 0
+  figures.stepsApplied += of('STEP_APPLIED')
+  figures.stepsFoundApplied += of('STEP_ALREADY_APPLIED')
+  figures.stepsDueAfterDoubt += of('NEXT_STEP_DUE')
+  figures.stoppedBetweenSteps += of('STOPPED_BETWEEN_STEPS')
 }
 
 const readDeadlocks = async (url: string): Promise<number> => {
@@ -155,6 +173,10 @@ export const runStorm = async (url: string, rounds: number, seed: number): Promi
     lookups: 0,
     resends: 0,
     doubtsClosed: 0,
+    stepsApplied: 0,
+    stepsFoundApplied: 0,
+    stepsDueAfterDoubt: 0,
+    stoppedBetweenSteps: 0,
     audits: 0,
   }
   const random = seededRandom(seed)

@@ -12,6 +12,7 @@ const lease = {
   fromOrd: 0,
   toOrd: 10,
   cursor: 0,
+  steps: [],
   claims: 1,
   isolateUntil: null,
   stopRequested: null,

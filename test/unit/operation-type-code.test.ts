@@ -42,6 +42,7 @@ const executorOf = (definition: CodeDefinition<Input>): External => {
 }
 const call: EffectCall = {
   effectKey: 'key',
+  step: '',
   itemKey: 'item',
   input: { to: 'a' },
   operationId: 'op_1',

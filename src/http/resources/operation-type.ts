@@ -18,6 +18,9 @@ export const OperationTypeResource = z
       ['discarded_before_publish', 'stops_at_batch_boundary', 'no_new_sends', 'no_new_commands'],
       'What a cancel promises.',
     ),
+    steps: z
+      .array(z.object({ name: z.string(), irreversible: z.boolean().describe('It cannot be taken back.') }))
+      .describe('Effects of each item, in this order; empty when an item is one effect.'),
     limits: z.object({
       batch: z.object({ max_items: z.int(), max_ms: z.int() }),
       parallelism: z.int(),
@@ -56,6 +59,7 @@ export const toOperationType = (view: OperationTypeView): z.infer<typeof Operati
   approval: view.approval,
   idempotency_key: view.idempotencyKey,
   cancel_guarantee: view.cancelGuarantee,
+  steps: view.steps,
   limits: {
     batch: { max_items: view.batch.maxItems, max_ms: view.batch.maxMs },
     parallelism: view.parallelism,

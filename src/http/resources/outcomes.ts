@@ -14,6 +14,10 @@ export const ItemResource = z
     key: z.string(),
     ord: z.int(),
     state: openEnum([...ITEM_STATES, 'unprocessed'], 'The latest outcome.'),
+    step: z
+      .string()
+      .nullable()
+      .describe('The step that it waits for, or that its outcome is of; null where its type has no steps.'),
     failure_class: failureClass,
     reason_code: z.string().nullable(),
     attempt: z.int(),
@@ -30,6 +34,7 @@ export const toItem = (view: ItemView): ItemResource => ({
   key: view.key,
   ord: view.ord,
   state: view.state,
+  step: view.step,
   failure_class: view.failureClass,
   reason_code: view.reasonCode,
   attempt: view.attempt,
@@ -45,7 +50,7 @@ export const LedgerEntryResource = z
     ord: z.int(),
     seq: z.int().describe('Grows within an item.'),
     item_key: z.string(),
-    step: z.string(),
+    step: z.string().nullable().describe('Null where the type has no steps.'),
     attempt: z.int(),
     state: openEnum(ITEM_STATES, 'The outcome; null for an observation that changed none.').nullable(),
     failure_class: failureClass,

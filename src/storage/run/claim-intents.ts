@@ -6,6 +6,9 @@ import type { Lease } from './lease.ts'
 export interface WindowItem {
   ord: number
   key: string
+  /** '' for an item without steps. */
+  step: string
+  /** Of the step, where the item has steps. */
   effectKey: string
   inputHash: string
 }
@@ -13,7 +16,7 @@ export interface WindowItem {
 /**
  * Claims the window [from, to): an intent for each effect key nobody holds, a row in `item_retries` for the others, and
  * the cursor moves, all in one commit. This is the instant at which a cancel is decided (invariant D): every predicate is
- * a column of the locked shard row.
+ * a column of the locked shard row. Where items have steps, it is the first one that is claimed.
  *
  * Answers with the ords whose intent is ours, or null when the fence did not hold (lease lost, stop requested, or another
  * cursor): then nothing changed.
@@ -27,7 +30,7 @@ export const claimIntents = async (
   const keys = texts(window.items.map((item) => item.effectKey))
   const rows = await sql<{ won: string }>`
     with fence as materialized (
-      select tenant_id, operation_id, shard from operation_shards
+      select tenant_id, operation_id, shard, coalesce(steps[1], '') as step from operation_shards
       where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and shard = ${lease.shard}
         and state = 'leased' and lease_epoch = ${lease.epoch} and stop_requested is null and cursor = ${window.from}
       for no key update),
@@ -35,16 +38,16 @@ export const claimIntents = async (
       select * from unnest(${ords}::int[], ${keys}::text[], ${texts(window.items.map((item) => item.key))}::text[],
         ${texts(window.items.map((item) => item.inputHash))}::text[]) as u (ord, effect_key, item_key, input_hash)),
     won as (
-      insert into effects (tenant_id, effect_key, state, send, operation_id, shard, ord, attempt, lease_epoch, item_key,
+      insert into effects (tenant_id, effect_key, state, send, operation_id, shard, ord, step, attempt, lease_epoch, item_key,
         input_hash, send_by)
-      select f.tenant_id, u.effect_key, 'intent', 1, f.operation_id, f.shard, u.ord, 1, ${lease.epoch}, u.item_key,
+      select f.tenant_id, u.effect_key, 'intent', 1, f.operation_id, f.shard, u.ord, f.step, 1, ${lease.epoch}, u.item_key,
         u.input_hash, now() + ${window.sendByMs} * interval '1 ms'
       from fence f, u order by u.effect_key
       on conflict (tenant_id, effect_key) do nothing
       returning ord),
     lost as (
-      insert into item_retries (tenant_id, operation_id, ord, shard, effect_key, attempt, reason)
-      select f.tenant_id, f.operation_id, u.ord, f.shard, u.effect_key, 1, 'key_known' from fence f, u
+      insert into item_retries (tenant_id, operation_id, ord, shard, effect_key, attempt, step, reason)
+      select f.tenant_id, f.operation_id, u.ord, f.shard, u.effect_key, 1, f.step, 'key_known' from fence f, u
       where u.ord not in (select ord from won)
       returning ord)
     update operation_shards s set

@@ -23,6 +23,7 @@ interface ClaimedRow {
   from_ord: number
   to_ord: number
   cursor: number
+  steps: string[]
   claims: number
   isolate_until: number | null
   stop_requested: 'pause' | 'cancel' | null
@@ -41,6 +42,7 @@ const parse =
     fromOrd: row.from_ord,
     toOrd: row.to_ord,
     cursor: row.cursor,
+    steps: row.steps,
     claims: row.claims,
     isolateUntil: row.isolate_until,
     stopRequested: row.stop_requested,
@@ -91,8 +93,8 @@ export const claimReadyShards = async (
       lease_ms = r.lease_ms, lease_expires_at = now() + r.lease_ms * interval '1 ms', version = s.version + 1
     from pick p join runnable r on r.type = p.type and r.version = p.type_version
     where s.tenant_id = p.tenant_id and s.operation_id = p.operation_id and s.shard = p.shard
-    returning s.tenant_id, s.operation_id, s.shard, s.type, s.lease_epoch, s.from_ord, s.to_ord, s.cursor, s.claims,
-      s.isolate_until, s.stop_requested, false as switched_off`
+    returning s.tenant_id, s.operation_id, s.shard, s.type, s.lease_epoch, s.from_ord, s.to_ord, s.cursor,
+      to_jsonb(s.steps) as steps, s.claims, s.isolate_until, s.stop_requested, false as switched_off`
   return rows.map(parse(claim.workerId))
 }
 
@@ -125,8 +127,8 @@ export const claimExpiredShards = async (
       stop_seen_at = case when s.stop_requested is null then null else coalesce(s.stop_seen_at, clock_timestamp()) end
     from pick p join runnable r on r.type = p.type and r.version = p.type_version
     where s.tenant_id = p.tenant_id and s.operation_id = p.operation_id and s.shard = p.shard
-    returning s.tenant_id, s.operation_id, s.shard, s.type, s.lease_epoch, s.from_ord, s.to_ord, s.cursor, s.claims,
-      s.isolate_until, s.stop_requested,
+    returning s.tenant_id, s.operation_id, s.shard, s.type, s.lease_epoch, s.from_ord, s.to_ord, s.cursor,
+      to_jsonb(s.steps) as steps, s.claims, s.isolate_until, s.stop_requested,
       exists (select from operation_types p where p.name = s.type and p.paused_at is not null) as switched_off`
   return rows.map(parse(claim.workerId))
 }

@@ -6,6 +6,9 @@
  * letters and counters derive from the rows that moved, in one statement after the shard's lock is held; a report that
  * moves nothing changes nothing.
  *
+ * A step that is applied and is not the item's last one gives the item no outcome: it puts it into `item_retries` at the next
+ * step (invariant E of lease.ts). Which step an effect is stands in its row, the order of them in the shard's.
+ *
  * It is an upsert because `UPDATE … FROM unnest` fell into a bad plan on large tables (1.7k instead of 5.1k items/s).
  */
 import { EXHAUSTED_RUNS_MAX, type FailureClass } from '../../domain/failure.ts'
@@ -85,7 +88,7 @@ export const converge = async (database: Database, shard: ShardKey, evidence: Ev
           as r (ord, effect_key, send, effect, item, class, reason_code, message, effect_ref, evidence_ref, retry_ms,
             retry_reason, fingerprint)),
       me as materialized (
-        select tenant_id, operation_id, shard, type, stop_requested,
+        select tenant_id, operation_id, shard, type, steps, stop_requested,
           state = 'leased' and lease_epoch = ${evidence.epoch} as mine
         from operation_shards
         where tenant_id = ${shard.tenantId} and operation_id = ${shard.operationId}::uuid and shard = ${shard.shard}),
@@ -107,52 +110,71 @@ export const converge = async (database: Database, shard: ShardKey, evidence: Ev
         where e.send = excluded.send and e.operation_id = excluded.operation_id and e.ord = excluded.ord
           and ((e.state in ('intent', 'uncertain') and e.state <> excluded.state)
             or (e.state = 'absent' and excluded.state = 'applied'))
-        returning e.ord, e.effect_key, e.send, e.attempt, e.item_key, e.input_hash, e.was, e.state, e.item_was, e.class_was,
-          e.item_state, e.item_class),
+        returning e.ord, e.step, e.effect_key, e.send, e.attempt, e.item_key, e.input_hash, e.was, e.state, e.item_was,
+          e.class_was, e.item_state, e.item_class,
+          case when e.step <> '' and e.state = 'applied' then step_after((select steps from me), e.step) end as next_step),
       m as materialized (
-        select v.ord, v.effect_key, v.send, v.attempt, v.item_key, v.input_hash, v.was, v.state, v.item_was, v.class_was,
-          v.item_state as item_now, v.item_class as class_now, u.message, u.effect_ref, u.evidence_ref, u.retry_ms,
-          u.retry_reason, u.fingerprint,
-          -- an unsent item that was already called uncertain by a takeover needs an entry that takes this back
-          case when u.item is null and v.was = 'uncertain' and v.state = 'absent' then 'failed' else u.item end as item,
-          case when u.item is null and v.was = 'uncertain' and v.state = 'absent' then 'transient' else u.class end as class,
-          case when u.item is null and v.was = 'uncertain' and v.state = 'absent' then 'NOT_SENT' else u.reason_code end
-            as reason_code
-        from moved v join u using (ord)),
+        select v.ord, v.step, v.next_step, v.effect_key, v.send, v.attempt, v.item_key, v.input_hash, v.was, v.state,
+          v.item_was, v.class_was, u.effect_ref, u.evidence_ref, u.fingerprint,
+          case when v.next_step is not null and u.item = 'skipped' then concat_ws(' ', 'skipped:', u.reason_code)
+            else u.message end as message,
+          case when v.next_step is null then v.item_state when v.item_was = 'uncertain' then 'failed' else v.item_was end
+            as item_now,
+          case when v.next_step is null then v.item_class when v.item_was = 'uncertain' then 'transient' else v.class_was end
+            as class_now,
+          case when v.next_step is null then u.retry_ms when s.goes_on then 0 end as retry_ms,
+          case when v.next_step is null then u.retry_reason else 'next_step' end as retry_reason,
+          case when v.next_step is not null then case when v.item_was = 'uncertain' or not s.goes_on then 'failed' end
+            when s.took_back then 'failed' else u.item end as item,
+          case when v.next_step is not null or s.took_back then 'transient' else u.class end as class,
+          case when v.next_step is not null
+              then case when v.item_was = 'uncertain' or not s.goes_on then 'NEXT_STEP_DUE' else 'STEP_APPLIED' end
+            when s.took_back then 'NOT_SENT' else u.reason_code end as reason_code
+        from moved v join u using (ord), lateral (
+          select
+            -- an unsent item that was already called uncertain by a takeover needs an entry that takes this back
+            u.item is null and v.was = 'uncertain' and v.state = 'absent' as took_back,
+            -- what had failed for good is not set going by late evidence
+            case when v.next_step is null then null when v.was <> 'absent' then true else exists (
+              select from item_retries r
+              where r.tenant_id = ${shard.tenantId} and r.operation_id = ${shard.operationId}::uuid and r.ord = v.ord)
+              end as goes_on) s),
       entry as (
-        insert into ledger_entries (tenant_id, operation_id, ord, item_key, attempt, state, failure_class, reason_code,
+        insert into ledger_entries (tenant_id, operation_id, ord, item_key, step, attempt, state, failure_class, reason_code,
           message, effect_key, send, input_hash, effect_ref, evidence_ref, source, actor, worker_id, code_version)
-        select me.tenant_id, me.operation_id, m.ord, m.item_key, m.attempt, m.item,
+        select me.tenant_id, me.operation_id, m.ord, m.item_key, m.step, m.attempt, m.item,
           case m.item when 'uncertain' then 'ambiguous_effect' when 'failed' then m.class end,
           m.reason_code, m.message, m.effect_key, m.send, m.input_hash, m.effect_ref, m.evidence_ref,
           case when ${source} = 'worker' and not me.mine then 'late_worker' else ${source} end,
           ${evidence.actor}, ${evidence.workerId}::uuid, ${evidence.codeVersion}
-        from m, me where m.item is not null),
+        from m, me where m.item is not null or m.next_step is not null),
       gone as (
         delete from item_retries r using me, m
         where r.tenant_id = me.tenant_id and r.operation_id = me.operation_id and r.ord = m.ord and m.retry_ms is null
         returning 1),
       again as (
-        insert into item_retries as r (tenant_id, operation_id, ord, shard, effect_key, attempt, run_at, reason,
+        insert into item_retries as r (tenant_id, operation_id, ord, shard, step, effect_key, attempt, run_at, reason,
           prior_state, prior_class)
-        select me.tenant_id, me.operation_id, m.ord, me.shard, m.effect_key,
-          m.attempt + case when m.item is null or m.retry_reason = 'unsent' then 0 else 1 end,
+        select me.tenant_id, me.operation_id, m.ord, me.shard, coalesce(m.next_step, m.step),
+          case when m.next_step is null then m.effect_key else step_key(m.effect_key, m.step, m.next_step) end,
+          case when m.next_step is not null then 1 when m.item is null or m.retry_reason = 'unsent' then m.attempt
+            else m.attempt + 1 end,
           now() + m.retry_ms * interval '1 ms', m.retry_reason, m.item_now, m.class_now
         from m, me where m.retry_ms is not null
         on conflict (tenant_id, operation_id, ord) do update set
-          attempt = excluded.attempt, run_at = excluded.run_at, reason = excluded.reason,
-          prior_state = excluded.prior_state, prior_class = excluded.prior_class
+          step = excluded.step, effect_key = excluded.effect_key, attempt = excluded.attempt, run_at = excluded.run_at,
+          reason = excluded.reason, prior_state = excluded.prior_state, prior_class = excluded.prior_class
         returning (r.xmax = 0) as fresh),
       opened as (
-        insert into reconciliation_cases as c (tenant_id, operation_id, shard, ord, type, item_key, effect_key, send, cause,
-          next_lookup_at)
-        select me.tenant_id, me.operation_id, me.shard, m.ord, me.type, m.item_key, m.effect_key, m.send,
+        insert into reconciliation_cases as c (tenant_id, operation_id, shard, ord, type, item_key, step, effect_key, send,
+          cause, next_lookup_at)
+        select me.tenant_id, me.operation_id, me.shard, m.ord, me.type, m.item_key, m.step, m.effect_key, m.send,
           case ${source} when 'recovery' then 'worker_lost' else 'send_outcome_unknown' end,
           clock_timestamp() + ${evidence.lookupAfterMs}::int * interval '1 ms'
         from m, me where m.state = 'uncertain'
         -- an item has one open case: one that held nothing back becomes the one that does, or the doubt would never close
         on conflict (tenant_id, operation_id, ord) where closed_at is null do update set
-          cause = excluded.cause, effect_key = excluded.effect_key, send = excluded.send,
+          cause = excluded.cause, step = excluded.step, effect_key = excluded.effect_key, send = excluded.send,
           next_lookup_at = excluded.next_lookup_at, note = concat_ws(': ', c.cause, c.note)
         where c.cause in ('duplicate_suspected', 'contradiction')),
       closed as (
@@ -166,10 +188,10 @@ export const converge = async (database: Database, shard: ShardKey, evidence: Ev
         where c.tenant_id = me.tenant_id and c.operation_id = me.operation_id and c.ord = m.ord and c.closed_at is null
           and c.cause in ('send_outcome_unknown', 'worker_lost') and m.state in ('applied', 'absent')),
       dead as (
-        insert into dead_letters (tenant_id, operation_id, ord, type, item_key, effect_key, failure_class, reason_code,
+        insert into dead_letters (tenant_id, operation_id, ord, type, item_key, step, effect_key, failure_class, reason_code,
           message, attempts, fingerprint)
-        select me.tenant_id, me.operation_id, m.ord, me.type, m.item_key, m.effect_key, m.class, m.reason_code, m.message,
-          m.attempt, m.fingerprint
+        select me.tenant_id, me.operation_id, m.ord, me.type, m.item_key, m.step, m.effect_key, m.class, m.reason_code,
+          m.message, m.attempt, m.fingerprint
         from m, me where m.fingerprint is not null
         on conflict (tenant_id, operation_id, ord) do nothing),
       e as (select * from m where item is not null),

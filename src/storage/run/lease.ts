@@ -28,6 +28,30 @@
  *  COMMIT's reply lost             converging again moves 0 rows: the same send is already in that state.
  *  finished, not settled           the settle sweep finds operations whose shards are done and settles them.
  *
+ * Steps. The items of a shard may have ordered `steps`; each is an effect of its own, whose key is that of the item with the
+ * step's name behind it. The item is applied when its last step is; until then it waits, is in flight or has an outcome at
+ * exactly one step, and every step before that one is applied in the registry. The order stands in the shard row.
+ *
+ *   intent (step 1) ─converge: applied─▶ item_retries (next_step, step 2) ─claim retry─▶ intent (step 2) ─▶ … ─▶ applied
+ *
+ *  E. Whoever applies a step that is not the last (worker, late worker, lookup, callback, operator; or finds it applied by
+ *     another: `explainKnownKeys`, `closeExplainedDoubts`) puts the item into `item_retries` at the next step in the same
+ *     commit. The ledger gets an observation (STEP_APPLIED, STEP_ALREADY_APPLIED), as the item has no outcome by it. What
+ *     called the item uncertain is taken back: `failed`, class transient, NEXT_STEP_DUE, with the retry that follows.
+ *     An item that had failed for good is not set going by late evidence: it stays failed, for a replay to go on with.
+ *  F. A step is claimed like any other effect: under the fence, once, and never from `applied`. So a replay, which has the
+ *     same keys, walks over the steps that are applied and sends the first that is not.
+ *  G. A cancel gives the next steps up as it gives retries up. Before the operation is final, `explainStopped` says of each
+ *     item between two steps that it is `failed`, class transient, STOPPED_BETWEEN_STEPS, and names what was applied: nobody
+ *     may read that nothing happened to it. A pause needs no entry: the item waits on.
+ *
+ *  A crash with steps:
+ *  step 1 sent, answer not stored  as without steps: uncertain, with a case of this step.
+ *  its converge committed          the item waits for step 2 in `item_retries`: nothing is in anybody's memory.
+ *  step 2 claimed, not sent        uncertain at step 2, by the next claim. Step 1 is applied and not touched.
+ *  cancelled, not explained        the settle sweep settles again, and the facts say that items are unexplained.
+ *  explained, not settled          the same; explaining again finds no row.
+ *
  * Lock order (L1): operation → shards ascending → effects by key → retries, cases, ledger, events.
  */
 
@@ -50,6 +74,8 @@ export interface ClaimedShard extends Lease {
   fromOrd: number
   toOrd: number
   cursor: number
+  /** Of its items, in order; empty: an item is one effect. */
+  steps: readonly string[]
   /** Claims since the last progress, this one included: 2 and more mean that a worker died here. */
   claims: number
   /** Up to this ord the shard runs alone in its process, one item at a time. */

@@ -28,9 +28,9 @@ export const recordObservation = (
       where tenant_id = ${shard.tenantId} and operation_id = ${shard.operationId}::uuid and shard = ${shard.shard}
       for no key update`
     const written = await sql`
-      insert into ledger_entries (tenant_id, operation_id, ord, item_key, attempt, state, reason_code, message, effect_key,
-        send, input_hash, effect_ref, evidence_ref, source, actor, worker_id, code_version)
-      select e.tenant_id, ${shard.operationId}::uuid, ${report.ord}, l.item_key, l.attempt, null,
+      insert into ledger_entries (tenant_id, operation_id, ord, item_key, step, attempt, state, reason_code, message,
+        effect_key, send, input_hash, effect_ref, evidence_ref, source, actor, worker_id, code_version)
+      select e.tenant_id, ${shard.operationId}::uuid, ${report.ord}, l.item_key, e.step, l.attempt, null,
         ${observation.cause === 'contradiction' ? 'CONTRADICTS_EARLIER_EVIDENCE' : 'EVIDENCE_FOR_EARLIER_SEND'},
         ${`reported: ${report.effect}`}, ${report.effectKey}, ${report.send}, l.input_hash, ${report.effectRef},
         ${report.evidenceRef}, ${observation.source}, ${observation.actor}, ${observation.workerId}::uuid,
@@ -43,11 +43,13 @@ export const recordObservation = (
       returning 1`
     if (written.length === 0) return
     await sql`
-      insert into reconciliation_cases as c (tenant_id, operation_id, shard, ord, type, item_key, effect_key, send, cause, note)
-      select s.tenant_id, s.operation_id, s.shard, ${report.ord}, s.type, i.item_key, ${report.effectKey}, ${report.send},
+      insert into reconciliation_cases as c (tenant_id, operation_id, shard, ord, type, item_key, step, effect_key, send, cause,
+        note)
+      select s.tenant_id, s.operation_id, s.shard, ${report.ord}, s.type, i.item_key, e.step, ${report.effectKey}, ${report.send},
         ${observation.cause}, ${`reported: ${report.effect}`}
       from operation_shards s join operation_items i on i.tenant_id = s.tenant_id and i.operation_id = s.operation_id
         and i.ord = ${report.ord}
+        join effects e on e.tenant_id = s.tenant_id and e.effect_key = ${report.effectKey}
       where s.tenant_id = ${shard.tenantId} and s.operation_id = ${shard.operationId}::uuid and s.shard = ${shard.shard}
       on conflict (tenant_id, operation_id, ord) where closed_at is null do update set
         note = concat_ws('; ', c.note, concat_ws(': ', excluded.cause, excluded.note))

@@ -1,4 +1,5 @@
 import type { Json } from '../../domain/operation-type.ts'
+import { stepKey } from '../../domain/steps.ts'
 import { ints } from '../array-literal.ts'
 import type { Connection } from '../connection.ts'
 import type { WindowItem } from './claim-intents.ts'
@@ -17,18 +18,21 @@ interface ItemRow {
   input_hash: string
 }
 
-const parse = (row: ItemRow): RunnableItem => ({
-  ord: row.ord,
-  key: row.item_key,
-  effectKey: row.effect_key,
-  input: row.input,
-  inputHash: row.input_hash,
-})
+const parse =
+  (step: string) =>
+  (row: ItemRow): RunnableItem => ({
+    ord: row.ord,
+    key: row.item_key,
+    step,
+    effectKey: stepKey(row.effect_key, step),
+    input: row.input,
+    inputHash: row.input_hash,
+  })
 
-/** Items are immutable: they may be read ahead of the claim, without a lock. */
+/** Items at their first step. They are immutable: they may be read ahead of the claim, without a lock. */
 export const readWindow = async (
   { sql }: Connection,
-  lease: Lease,
+  lease: Lease & { steps: readonly string[] },
   from: number,
   to: number,
 ): Promise<RunnableItem[]> => {
@@ -36,9 +40,10 @@ export const readWindow = async (
     select ord, item_key, effect_key, input, input_hash from operation_items
     where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and ord >= ${from} and ord < ${to}
     order by ord`
-  return rows.map(parse)
+  return rows.map(parse(lease.steps[0] ?? ''))
 }
 
+/** Items by their ords. At which step one waits is told by whoever claims its retry (`ClaimedRetry`). */
 export const readItems = async (
   { sql }: Connection,
   lease: Lease,
@@ -48,7 +53,7 @@ export const readItems = async (
     select ord, item_key, effect_key, input, input_hash from operation_items
     where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and ord = any(${ints(ords)}::int[])
     order by ord`
-  return rows.map(parse)
+  return rows.map(parse(''))
 }
 
 /** Waiting items whose time has come, longest due first. */

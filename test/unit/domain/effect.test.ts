@@ -10,7 +10,7 @@ import {
 } from '../../../src/domain/effect.ts'
 
 describe('claimDecision: who may send under a key', () => {
-  const mine = { operationId: 'op_b', ord: 7 }
+  const mine = { operationId: 'op_b', ord: 7, isLastStep: true }
   const byOther: Record<EffectState, ClaimDecision> = {
     intent: 'wait',
     applied: 'skip',
@@ -28,6 +28,14 @@ describe('claimDecision: who may send under a key', () => {
     expect(claimDecision({ state, operationId: 'op_a', ord: 7 }, mine)).toBe(byOther[state])
     expect(claimDecision({ state, operationId: 'op_b', ord: 6 }, mine)).toBe(byOther[state])
     expect(claimDecision({ state, ...mine }, mine)).toBe(byMyself[state])
+  })
+
+  test('what is applied and is not the last step of the item lets it go on, whoever did it', () => {
+    const between = { ...mine, isLastStep: false }
+    for (const owner of [mine, { operationId: 'op_a', ord: 1 }]) {
+      expect(claimDecision({ state: 'applied', ...owner }, between)).toBe('next-step')
+    }
+    expect(claimDecision({ state: 'absent', ...mine }, between)).toBe('claim')
   })
 
   test('a state from outside the union stops', () => {
