@@ -25,11 +25,12 @@ import {
   resolvePolicy,
   TYPE_LIMITS,
 } from '../domain/operation-type-definition.ts'
+import { codeCallback } from './code-callback.ts'
 import { externalExecutor } from './code-external.ts'
 import { transactionalExecutor } from './code-transactional.ts'
 import { parseDefinition } from './definition-issues.ts'
 import { checkEffectKey, compileEffectKey, type EffectKeyItem } from './effect-key.ts'
-import type { CallContext, CodeLookup, TypedBatchItem, TypedCall } from './handlers.ts'
+import type { CallContext, CodeCallback, CodeLookup, TypedBatchItem, TypedCall } from './handlers.ts'
 
 export type CodeDefinition<Schema extends z.ZodType> = Omit<PolicyDefinition, 'effect'> & {
   input: Schema
@@ -41,6 +42,7 @@ export type CodeDefinition<Schema extends z.ZodType> = Omit<PolicyDefinition, 'e
         timeout_ms?: number
         send(call: TypedCall<z.output<Schema>>, context: CallContext): Promise<SendOutcome | SendReport>
         lookup?: CodeLookup<z.output<Schema>>
+        callback?: CodeCallback
         compensate?(call: TypedCall<z.output<Schema>>, context: CallContext): Promise<SendOutcome | SendReport>
       }
     | {
@@ -90,6 +92,17 @@ const codeSchema = z.strictObject({
       find: handler,
     })
     .optional(),
+  callback: z
+    .strictObject({
+      secrets: z.union([z.string(), z.array(z.string())], 'must be a secret, or a list of them'),
+      tolerance_seconds: z
+        .int()
+        .min(TYPE_LIMITS.callbackToleranceSeconds.min)
+        .max(TYPE_LIMITS.callbackToleranceSeconds.max)
+        .optional(),
+      read: handler,
+    })
+    .optional(),
   compensate: handler.optional(),
 })
 
@@ -116,6 +129,7 @@ export const buildCodeType = (definition: OperationTypeDefinition, context: Code
       typed.effect === 'external'
         ? externalExecutor(typed, callTimeoutMs ?? TYPE_LIMITS.callTimeoutMs.default)
         : transactionalExecutor(typed),
+    callback: typed.effect === 'external' && typed.callback ? codeCallback(typed.callback) : null,
     close: async () => {},
   }
 }
@@ -131,8 +145,8 @@ const assertMembers = (definition: z.infer<typeof codeSchema>): void => {
     throw new DefinitionError(needed, `is required for effect ${definition.effect}`)
   }
   const surplus = (
-    definition.effect === 'external' ? ['runBatch'] : ['send', 'lookup', 'compensate', 'timeout_ms']
-  ) as ('runBatch' | 'send' | 'lookup' | 'compensate' | 'timeout_ms')[]
+    definition.effect === 'external' ? ['runBatch'] : ['send', 'lookup', 'callback', 'compensate', 'timeout_ms']
+  ) as ('runBatch' | 'send' | 'lookup' | 'callback' | 'compensate' | 'timeout_ms')[]
   const found = surplus.find((member) => definition[member] !== undefined)
   if (found !== undefined) throw new DefinitionError(found, `has no meaning for effect ${definition.effect}`)
 }

@@ -11,6 +11,7 @@ import {
   TYPE_LIMITS,
 } from '../domain/operation-type-definition.ts'
 import { classifyLookup, classifySend } from './answers.ts'
+import { compileCallback } from './callback-rules.ts'
 import { parseDefinition } from './definition-issues.ts'
 import { compileEffectKey } from './effect-key.ts'
 import { compileInputSchema } from './input-schema.ts'
@@ -77,6 +78,7 @@ export const buildDeclarativeType = (entry: Json, context: DeclarativeContext): 
         classifySend(http.outcome, await context.outbound.exchange(traced(request, call), callTimeoutMs)),
       lookup: lookup === null ? null : lookupOf(http, lookup, callTimeoutMs, context.outbound),
     },
+    callback: http.callback === undefined ? null : compileCallback(http.callback, scope),
     close: async () => {},
   }
 }
