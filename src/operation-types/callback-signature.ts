@@ -29,7 +29,10 @@ export const openSecrets = (secrets: readonly string[], field: string): Webhook[
     const which = secrets.length === 1 ? '' : ` (secret ${index + 1} of ${secrets.length})`
     const key = SECRET.test(secret) ? Buffer.from(secret.slice('whsec_'.length), 'base64') : null
     // an odd number of base64 digits decodes to something in Node, and to nothing elsewhere
-    if (key === null || key.toString('base64').replace(/=+$/, '') !== secret.slice('whsec_'.length).replace(/=+$/, '')) {
+    if (
+      key === null ||
+      key.toString('base64').replace(/=+$/, '') !== secret.slice('whsec_'.length).replace(/=+$/, '')
+    ) {
       throw new DefinitionError(field, `must be "whsec_" and a base64 key, as Standard Webhooks names it${which}`)
     }
     if (key.length < KEY_BYTES.min || key.length > KEY_BYTES.max) {
