@@ -194,6 +194,12 @@ describe('POST /callbacks/{type}: what is taken', () => {
     },
   )
 
+  it('whatever it would rather read', async () => {
+    const signed = signEvent(freshId(), event('nobody', 'settled'))
+    const answer = await post({ ...signed, headers: { ...signed.headers, accept: 'text/html' } })
+    expect(answer).toMatchObject({ status: 202, headers: { 'cache-control': 'no-store' } })
+  })
+
   it('without a key, and from any host and origin: the signature is the authentication', async () => {
     const foreign = { host: 'hooks.example', origin: 'https://evil.example' }
     for (const server of [app, guarded]) {

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { type App, JSON_TYPE, type RouteDeps, refusals } from '../app.ts'
+import { type App, type RouteDeps, refusals } from '../app.ts'
 import { MAX_CALLBACK_BYTES } from '../limits.ts'
 import { CallbackResource, toCallback } from '../resources/callback.ts'
 
@@ -43,7 +43,8 @@ const addReceive = (app: App, { services }: RouteDeps): void => {
     '/callbacks/:type',
     {
       bodyLimit: MAX_CALLBACK_BYTES,
-      config: { access: 'open', produces: [JSON_TYPE] },
+      // no negotiation: evidence is not turned away for what its sender would rather read
+      config: { access: 'open' },
       schema: {
         tags: ['Reconciliation'],
         operationId: 'receiveCallback',
