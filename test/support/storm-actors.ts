@@ -254,7 +254,7 @@ export const deliverLate = async (storm: Storm, random: Random): Promise<void> =
 }
 
 /** Events of a provider that knows nothing: each says the same whenever it is sent. */
-const EVENTS = 40
+const EVENTS = 24
 
 const stormEvent = (number: number): { id: string; statement: CallbackStatement } => ({
   id: `e${number}`,

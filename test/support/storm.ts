@@ -100,7 +100,6 @@ const runRound = async (database: Database, figures: Figures, random: Random): P
     again(makeDue),
     again(deliverLate),
     again(callBack),
-    again(callBack),
     again(pauseAndResume),
     again(audit),
     cancelSome(storm, seededRandom(random.below(2 ** 31))),
