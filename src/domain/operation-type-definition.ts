@@ -33,6 +33,10 @@ export const TYPE_LIMITS = {
   outcomeRules: 50,
   statusesPerRule: 100,
   headers: 32,
+  callbackRules: 50,
+  valuesPerCallbackRule: 100,
+  callbackSecrets: 10,
+  callbackToleranceSeconds: { min: 10, max: 86_400, default: 300 },
 } as const
 
 /** A call or batch must end this long before its lease does, so that its outcome is written under the lease. */
@@ -145,6 +149,22 @@ const lookupRule = z.discriminatedUnion('state', [
   z.strictObject({ status: statuses, state: z.literal('applied'), ref: text.optional() }),
   z.strictObject({ status: statuses, state: z.literal('absent') }),
 ])
+const callbackRule = z.strictObject({
+  field: jsonPointer,
+  equals: z
+    .array(z.union([z.string(), z.number(), z.boolean(), z.null()], 'must be a text, number, boolean or null'))
+    .min(1)
+    .max(TYPE_LIMITS.valuesPerCallbackRule),
+  state: z.enum(['applied', 'absent']),
+  ref: jsonPointer.optional(),
+})
+const callbackSchema = z.strictObject({
+  secret: z.string().min(1),
+  effect_key: jsonPointer,
+  outcome: z.array(callbackRule).min(1).max(TYPE_LIMITS.callbackRules),
+  tolerance_seconds: int(TYPE_LIMITS.callbackToleranceSeconds).optional(),
+})
+export type CallbackDefinition = z.infer<typeof callbackSchema>
 export type SendRule = z.infer<typeof sendRule>
 export type LookupRule = z.infer<typeof lookupRule>
 
@@ -188,6 +208,7 @@ const httpSchema = z.strictObject({
     .min(STEPS_RANGE.min)
     .max(STEPS_RANGE.max)
     .optional(),
+  callback: callbackSchema.optional(),
   ...providerShape,
   compensate: z.strictObject(requestShape).optional(),
   no_compensation: policyShape.no_compensation,
@@ -206,7 +227,7 @@ export type DeclarativeDefinition = z.infer<typeof declarativeTypeSchema>
 
 export type TypePolicy = Omit<
   OperationType,
-  'codeVersion' | 'inputSchema' | 'validateInput' | 'effectKey' | 'executor' | 'close'
+  'codeVersion' | 'inputSchema' | 'validateInput' | 'effectKey' | 'executor' | 'callback' | 'close'
 >
 
 /** A definition that is not allowed. `field` is the path of the member to change, such as `http.request.url`. */

@@ -55,6 +55,24 @@ export type LookupOutcome =
   | { state: 'absent'; evidenceRef: string }
   | { state: 'unknown'; reasonCode: string }
 
+/** What a provider's event says of one effect. */
+export interface CallbackStatement {
+  effectKey: string
+  state: 'applied' | 'absent'
+  effectRef?: string
+}
+
+/** How a type receives its provider's events. */
+export interface CallbackReceiver {
+  /**
+   * Whether exactly these bytes were signed with one of the type's secrets, recently enough (Standard Webhooks). Header
+   * names are in lower case. Never throws, whatever a stranger sends.
+   */
+  verify(headers: Readonly<Record<string, string | readonly string[] | undefined>>, body: Uint8Array): boolean
+  /** Null: the event says nothing of an effect. */
+  read(event: Json): CallbackStatement | null
+}
+
 /** The transaction of a batch, as a tagged template. Parameters are sent as text: cast them (`${json}::text::jsonb`). */
 export type TransactionSql = (
   strings: TemplateStringsArray,
@@ -141,6 +159,8 @@ export interface OperationType {
   /** The effect key of an item (at most 1,000 bytes of UTF-8), or why none can be made. */
   effectKey(item: { key: string; input: Json; rootOperationId: string }): { key: string } | { issue: InputIssue }
   executor: Executor
+  /** Null: the type takes no callbacks. */
+  callback: CallbackReceiver | null
   close(): Promise<void>
 }
 

@@ -21,26 +21,31 @@ export const CASE_CAUSES = [
 ] as const
 export type CaseCause = (typeof CASE_CAUSES)[number]
 
-export interface LookupFacts {
-  outcome: 'applied' | 'absent' | 'unknown'
+/** What decides when somebody says that an uncertain effect did not happen. */
+export interface AbsenceFacts {
   /** The time has passed in which the send could still arrive (`send_by` + timeout + `after_ms`). */
   stable: boolean
   onAbsent: 'retry' | 'case'
   attempt: number
   maxAttempts: number
   cancelled: boolean
+}
+
+export interface LookupFacts extends AbsenceFacts {
+  outcome: 'applied' | 'absent' | 'unknown'
   /** Lookups made so far, this one included. */
   lookups: number
 }
 
-export type LookupDecision =
-  | { kind: 'applied' }
+export type AbsenceDecision =
   /** Confirmed absent, and tried again: charges an attempt. */
   | { kind: 'absent-retry' }
   /** Confirmed absent, and not tried again: `failed`, class transient. */
   | { kind: 'absent-failed'; deadLetter: boolean }
-  | { kind: 'wait'; reason: 'unknown' | 'absent-not-stable' }
+  | { kind: 'wait'; reason: 'absent-not-stable' }
   | { kind: 'by-hand' }
+
+export type LookupDecision = AbsenceDecision | { kind: 'applied' } | { kind: 'wait'; reason: 'unknown' }
 
 export const decideLookup = (facts: LookupFacts): LookupDecision => {
   switch (facts.outcome) {
@@ -49,13 +54,13 @@ export const decideLookup = (facts: LookupFacts): LookupDecision => {
     case 'unknown':
       return facts.lookups >= LOOKUPS_MAX ? { kind: 'by-hand' } : { kind: 'wait', reason: 'unknown' }
     case 'absent':
-      return decideAbsent(facts)
+      return decideAbsence(facts)
     default:
       return assertNever(facts.outcome)
   }
 }
 
-const decideAbsent = (facts: LookupFacts): LookupDecision => {
+export const decideAbsence = (facts: AbsenceFacts): AbsenceDecision => {
   // Waiting here ends by itself: the instant of stability is fixed when the send is claimed.
   if (!facts.stable) return { kind: 'wait', reason: 'absent-not-stable' }
   if (facts.onAbsent === 'case') return { kind: 'by-hand' }

@@ -2,6 +2,7 @@ import type { FastifyBaseLogger } from 'fastify'
 import type { Principal } from '../services/principal.ts'
 import type {
   ApprovalRequest,
+  CallbackRequest,
   CancelRequest,
   CaseFilters,
   CasePosition,
@@ -28,6 +29,7 @@ import type {
   WaitRequest,
 } from '../services/requests.ts'
 import type {
+  CallbackView,
   CaseView,
   CheckpointView,
   DeadLetterView,
@@ -124,6 +126,9 @@ export interface Services {
   getCase(principal: Principal, id: string): Promise<CaseView | null>
   lookupCase(principal: Principal, id: string): Promise<CaseView>
   resolveCase(principal: Principal, id: string, request: ResolveCaseRequest): Promise<CaseView>
+
+  /** Needs no principal: the signature is the authentication. */
+  receiveCallback(request: CallbackRequest): Promise<CallbackView>
 
   listDeadLetters(
     principal: Principal,

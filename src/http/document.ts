@@ -147,11 +147,17 @@ const mendOperations = (document: Node): void => {
 const NDJSON_ITEM = { type: 'string', description: 'One item a line: `{"key": …, "input": …}`.' }
 const CSV_TABLE = { type: 'string', description: 'A header, then one item a record.' }
 
-/** Bodies that are read as streams have no schema that the generator could see. */
+/** Bodies that are read as streams, or as bytes, have no schema that the generator could see. */
 const STREAMED_BODIES: Readonly<Record<string, Node>> = {
   uploadItems: {
     required: true,
     content: { 'application/x-ndjson': { schema: NDJSON_ITEM }, 'text/csv': { schema: CSV_TABLE } },
+  },
+  receiveCallback: {
+    required: true,
+    content: {
+      'application/json': { schema: { type: 'object', description: 'The event, as its provider lays it out.' } },
+    },
   },
 }
 

@@ -54,6 +54,10 @@ export const MAX_CSV_COLUMN_BYTES = 255
 /** At a time in one process, which bounds their memory; over it 503. */
 export const MAX_UPLOADS = 8
 
+// Callbacks
+/** An event names an effect and says what became of it; providers send a few KiB. */
+export const MAX_CALLBACK_BYTES = 256 * 1024
+
 // Lists
 export const DEFAULT_PAGE_LIMIT = 50
 export const MAX_PAGE_LIMIT = 500

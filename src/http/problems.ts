@@ -49,6 +49,13 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     meaning: 'The request carries no API key, or one that is unknown, expired or revoked.',
     action: 'Send `Authorization: Bearer opl_…` with a valid key. Keys are made with `opledger keys`.',
   },
+  'invalid-signature': {
+    status: 401,
+    title: 'The signature is missing or wrong',
+    meaning:
+      'A callback needs `webhook-id`, `webhook-timestamp` and `webhook-signature` (Standard Webhooks) that sign exactly the bytes of its body with a secret of the operation type, not long before or after now. Nothing was kept.',
+    action: 'Compare the secret and the clock at both ends, and send the body unchanged by any proxy.',
+  },
   forbidden: {
     status: 403,
     title: 'This is not permitted',
@@ -98,6 +105,12 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     meaning: 'No operation type with this name is configured.',
     action: 'List the types with `GET /operation-types`.',
   },
+  'callback-not-configured': {
+    status: 404,
+    title: 'The operation type takes no callbacks',
+    meaning: 'The type exists, but says neither which secret signs its callbacks nor how they are read.',
+    action: 'Give the type a `callback`, or point the provider at the type that has one.',
+  },
   'method-not-allowed': {
     status: 405,
     title: 'The method is not allowed here',
@@ -119,7 +132,8 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
   'body-too-large': {
     status: 413,
     title: 'The body is too large',
-    meaning: 'The body exceeds the limit of its route: 10 MiB, or 1 GiB for the upload of items.',
+    meaning:
+      'The body exceeds the limit of its route: 10 MiB, 1 GiB for the upload of items, or 256 KiB for a callback.',
     action: 'Upload many items to a draft, and very many in several uploads.',
   },
   'unsupported-media-type': {
@@ -307,6 +321,18 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     title: 'The provider cannot be asked about this case',
     meaning: 'The operation type has no status lookup, or the case is closed.',
     action: 'Find the evidence by hand and resolve the case with it.',
+  },
+  'event-id-reused': {
+    status: 409,
+    title: 'The event id belongs to another event',
+    meaning: 'An event with this id was received before, with another body. The first one stands; nothing was changed.',
+    action: 'Give every event an id of its own, and repeat an event with the same bytes.',
+  },
+  'callback-ambiguous': {
+    status: 409,
+    title: 'It is not clear whose effect the callback speaks of',
+    meaning: 'Several tenants have an effect with this key, and nothing says which one is meant. Nothing was kept.',
+    action: 'Register a URL with `?tenant=<id>` at the provider for each tenant.',
   },
   'dead-letter-already-closed': {
     status: 409,

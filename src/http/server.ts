@@ -24,6 +24,7 @@ import {
 } from './limits.ts'
 import { Metrics } from './metrics.ts'
 import { requestIdOf } from './request-ids.ts'
+import { addCallbackRoutes } from './routes/callbacks.ts'
 import { addDeadLetterRoutes } from './routes/dead-letters.ts'
 import { addIncidentRoutes } from './routes/incidents.ts'
 import { addItemHistoryRoute } from './routes/item-history.ts'
@@ -134,6 +135,7 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
   addItemHistoryRoute(app, routeDeps)
   addReplayRoutes(app, routeDeps)
   addReconciliationRoutes(app, routeDeps)
+  await addCallbackRoutes(app, routeDeps)
   addDeadLetterRoutes(app, routeDeps)
   addIncidentRoutes(app, routeDeps)
   addOperationTypeRoutes(app, routeDeps)

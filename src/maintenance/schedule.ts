@@ -1,5 +1,6 @@
 import type { Log } from '../log.ts'
 import type { ServiceContext } from '../services/context.ts'
+import { callbacks } from './callbacks.ts'
 import { abandonedUploads, deadlines, housekeeping } from './janitor.ts'
 import { reconciler } from './reconciler.ts'
 import { repeat } from './service.ts'
@@ -10,6 +11,7 @@ import { stopConditions } from './stop-conditions.ts'
 export const startMaintenance = (context: ServiceContext, log: Log): { stop(): Promise<void> } => {
   const services = [
     repeat(reconciler(context, log), log),
+    repeat(callbacks(context, log), log),
     repeat(settleSweep(context, log), log),
     repeat(deadlines(context, log), log),
     repeat(abandonedUploads(context), log),

@@ -3,6 +3,7 @@
 import { sanitiseText } from '../domain/failure.ts'
 import type { LookupOutcome, SendReport } from '../domain/operation-type.ts'
 import type { LookupRule, SendRule } from '../domain/operation-type-definition.ts'
+import { readPointer, textOf } from './json-pointer.ts'
 import type { Exchange } from './outbound.ts'
 
 export const MESSAGE_LENGTH_MAX = 500
@@ -68,40 +69,28 @@ const answerMessage = ({ status, body }: Answer): string => {
 }
 
 const effectRef = (ref: string | undefined, body: string): { effectRef?: string } => {
-  const found = ref === undefined ? undefined : literalOrPointer(ref, body)
-  // A reference that was cut would name something else: none is better.
-  return found === undefined || found === '' || found.length > EFFECT_REF_LENGTH_MAX
-    ? {}
-    : { effectRef: sanitiseText(found, EFFECT_REF_LENGTH_MAX) }
+  const found = ref === undefined ? undefined : usableRef(literalOrPointer(ref, body))
+  return found === undefined ? {} : { effectRef: found }
 }
+
+/** A reference that was cut would name something else: none is better. */
+export const usableRef = (found: string | undefined): string | undefined =>
+  found === undefined || found === '' || found.length > EFFECT_REF_LENGTH_MAX
+    ? undefined
+    : sanitiseText(found, EFFECT_REF_LENGTH_MAX)
 
 const reasonCode = (source: string | undefined, { status, body }: Answer): string => {
   const found = source === undefined ? undefined : literalOrPointer(source, body)
   return found === undefined || found === '' ? `HTTP_${status}` : sanitiseText(found, REASON_CODE_LENGTH_MAX)
 }
 
-const literalOrPointer = (source: string, body: string): string | undefined => {
-  if (!source.startsWith('/')) return source
-  const value = readPointer(body, source)
-  if (typeof value === 'string') return value
-  // JSON.parse has rounded larger numbers already: they would name another object.
-  return typeof value === 'number' && (!Number.isInteger(value) || Number.isSafeInteger(value))
-    ? String(value)
-    : undefined
-}
+const literalOrPointer = (source: string, body: string): string | undefined =>
+  source.startsWith('/') ? textOf(readPointer(parse(body), source)) : source
 
-/** RFC 6901, own members only. */
-const readPointer = (body: string, pointer: string): unknown => {
-  let value: unknown
+const parse = (body: string): unknown => {
   try {
-    value = JSON.parse(body)
+    return JSON.parse(body)
   } catch {
     return undefined
   }
-  for (const token of pointer.slice(1).split('/')) {
-    const member = token.replaceAll('~1', '/').replaceAll('~0', '~')
-    if (typeof value !== 'object' || value === null || !Object.hasOwn(value, member)) return undefined
-    value = Reflect.get(value, member)
-  }
-  return value
 }

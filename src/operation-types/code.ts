@@ -29,11 +29,12 @@ import {
   stepShape,
   TYPE_LIMITS,
 } from '../domain/operation-type-definition.ts'
+import { codeCallback } from './code-callback.ts'
 import { externalExecutor } from './code-external.ts'
 import { transactionalExecutor } from './code-transactional.ts'
 import { parseDefinition } from './definition-issues.ts'
 import { checkEffectKey, compileEffectKey, type EffectKeyItem, itemKeyBytesMax } from './effect-key.ts'
-import type { CallContext, CodeLookup, CodeStep, TypedBatchItem, TypedCall } from './handlers.ts'
+import type { CallContext, CodeCallback, CodeLookup, CodeStep, TypedBatchItem, TypedCall } from './handlers.ts'
 
 export type CodeDefinition<Schema extends z.ZodType> = Omit<PolicyDefinition, 'effect'> & {
   input: Schema
@@ -44,6 +45,7 @@ export type CodeDefinition<Schema extends z.ZodType> = Omit<PolicyDefinition, 'e
         effect: 'external'
         /** Of each call. */
         timeout_ms?: number
+        callback?: CodeCallback
         compensate?(call: TypedCall<z.output<Schema>>, context: CallContext): Promise<SendOutcome | SendReport>
       } & (
         | {
@@ -109,6 +111,17 @@ const codeSchema = z.strictObject({
     .min(STEPS_RANGE.min)
     .max(STEPS_RANGE.max)
     .optional(),
+  callback: z
+    .strictObject({
+      secrets: z.union([z.string(), z.array(z.string())], 'must be a secret, or a list of them'),
+      tolerance_seconds: z
+        .int()
+        .min(TYPE_LIMITS.callbackToleranceSeconds.min)
+        .max(TYPE_LIMITS.callbackToleranceSeconds.max)
+        .optional(),
+      read: handler,
+    })
+    .optional(),
   compensate: handler.optional(),
 })
 
@@ -137,6 +150,7 @@ export const buildCodeType = (definition: OperationTypeDefinition, context: Code
       typed.effect === 'external'
         ? externalExecutor(typed, callTimeoutMs ?? TYPE_LIMITS.callTimeoutMs.default)
         : transactionalExecutor(typed),
+    callback: typed.effect === 'external' && typed.callback ? codeCallback(typed.callback) : null,
     close: async () => {},
   }
 }
@@ -156,8 +170,10 @@ const assertMembers = (definition: z.infer<typeof codeSchema>): void => {
     throw new DefinitionError(needed, `is required for effect ${definition.effect}`)
   }
   const surplus = (
-    definition.effect === 'external' ? ['runBatch'] : ['send', 'steps', 'lookup', 'compensate', 'timeout_ms']
-  ) as ('runBatch' | 'send' | 'steps' | 'lookup' | 'compensate' | 'timeout_ms')[]
+    definition.effect === 'external'
+      ? ['runBatch']
+      : ['send', 'steps', 'lookup', 'callback', 'compensate', 'timeout_ms']
+  ) as ('runBatch' | 'send' | 'steps' | 'lookup' | 'callback' | 'compensate' | 'timeout_ms')[]
   const found = surplus.find((member) => definition[member] !== undefined)
   if (found !== undefined) throw new DefinitionError(found, `has no meaning for effect ${definition.effect}`)
 }

@@ -14,6 +14,7 @@ import {
 } from '../domain/operation-type-definition.ts'
 import { stepKey } from '../domain/steps.ts'
 import { classifyLookup, classifySend } from './answers.ts'
+import { compileCallback } from './callback-rules.ts'
 import { parseDefinition } from './definition-issues.ts'
 import { compileEffectKey, itemKeyBytesMax } from './effect-key.ts'
 import { compileInputSchema } from './input-schema.ts'
@@ -84,6 +85,7 @@ export const buildDeclarativeType = (entry: Json, context: DeclarativeContext): 
       return made
     },
     executor: stepExecutor(compiled, callTimeoutMs),
+    callback: http.callback === undefined ? null : compileCallback(http.callback, scope),
     close: async () => {},
   }
 }

@@ -37,7 +37,7 @@ export const compileEffectKey = (
 }
 
 /** Also for keys that code makes. */
-export const checkEffectKey = (key: string, bytesMax: number): EffectKeyResult => {
+export const checkEffectKey = (key: string, bytesMax = EFFECT_KEY_BYTES_MAX): EffectKeyResult => {
   const bytes = Buffer.byteLength(key)
   if (bytes === 0) return { issue: { pointer: '', detail: 'makes an empty effect key' } }
   if (bytes > bytesMax) {

@@ -1,5 +1,13 @@
 /** What the handlers of a code type are given, and the one error by which they can say that nothing happened. */
-import type { BatchItem, EffectCall, LookupOutcome, SendOutcome, SendReport } from '../domain/operation-type.ts'
+import type {
+  BatchItem,
+  CallbackStatement,
+  EffectCall,
+  Json,
+  LookupOutcome,
+  SendOutcome,
+  SendReport,
+} from '../domain/operation-type.ts'
 
 /** A call with its input as the zod schema gives it out. */
 export type TypedCall<Input> = Omit<EffectCall, 'input'> & { input: Input }
@@ -23,6 +31,15 @@ export interface CodeStep<Input> {
   irreversible?: boolean
   send(call: TypedCall<Input>, context: CallContext): Promise<SendOutcome | SendReport>
   lookup?: CodeLookup<Input>
+}
+
+export interface CodeCallback {
+  /** `whsec_…`, as the provider's; several during a rotation. */
+  secrets: string | readonly string[]
+  /** How far the signed timestamp may be from now. */
+  tolerance_seconds?: number
+  /** What the event says of an effect; null: nothing. */
+  read(event: Json): CallbackStatement | null
 }
 
 /** Thrown by a `send` that is certain that nothing left the process: `failed`, class `transient`. */

@@ -23,9 +23,11 @@ import { preflightReplay } from './preflight-replay.ts'
 import type { Principal } from './principal.ts'
 import { getCase, listCases } from './read-cases.ts'
 import { readiness } from './readiness.ts'
+import { receiveCallback } from './receive-callback.ts'
 import { replayOperation } from './replay.ts'
 import type {
   ApprovalRequest,
+  CallbackRequest,
   CancelRequest,
   CaseFilters,
   CasePosition,
@@ -143,6 +145,7 @@ export const assembleServices = (base: ServiceContext) => {
       await resolveCase(context, principal, id, request)
       return shownCase(principal, id)
     },
+    receiveCallback: (request: CallbackRequest) => receiveCallback(context, request),
     listDeadLetters: (principal: Principal, filters: DeadLetterFilters, page: PageRequest<DeadLetterPosition>) =>
       listDeadLetters(context, principal, filters, page),
     getDeadLetter: (principal: Principal, id: string) => getDeadLetter(context, principal, id),

@@ -1,11 +1,11 @@
 import { AppError } from '../domain/errors.ts'
-import { fingerprint } from '../domain/failure.ts'
 import { formatId } from '../domain/ids.ts'
 import { type LookupOutcome, lookupOfStep, type OperationType } from '../domain/operation-type.ts'
 import { decideLookup, mayResend } from '../domain/reconciliation.ts'
-import { backoffMs, lookupDelayMs } from '../domain/retry.ts'
+import { lookupDelayMs } from '../domain/retry.ts'
 import { readCase } from '../storage/cases.ts'
 import { type DueLookup, queueResend, scheduleLookup, takeDueLookups } from '../storage/lookups.ts'
+import { absenceReport, absenceStableAfterMs } from './absence-report.ts'
 import type { ServiceContext } from './context.ts'
 import { convergeEvidence } from './converge.ts'
 import { report } from './evidence-reports.ts'
@@ -52,7 +52,6 @@ export const lookupCase = async (context: LookupContext, principal: Principal, c
 export const lookUp = async (context: LookupContext, due: DueLookup, actor: string | null): Promise<void> => {
   const type = context.types.get(due.type)
   if (type?.executor.kind !== 'external') return
-  const { callTimeoutMs } = type.executor
   const lookup = lookupOfStep(type.executor, due.step)
   const outcome: LookupOutcome =
     lookup === null || due.input === undefined
@@ -67,7 +66,7 @@ export const lookUp = async (context: LookupContext, due: DueLookup, actor: stri
           attempt: due.attempt,
           traceparent: null,
         })
-  const stableAfterMs = callTimeoutMs + (lookup?.afterMs ?? 0)
+  const stableAfterMs = absenceStableAfterMs(type)
   const decision = decideLookup({
     outcome: outcome.state,
     stable: due.sinceSendByMs >= stableAfterMs,
@@ -88,23 +87,8 @@ export const lookUp = async (context: LookupContext, due: DueLookup, actor: stri
       })
       return
     case 'absent-retry':
-      await bringHome(context, type, due, actor, {
-        ...ABSENT,
-        evidenceRef,
-        retry: {
-          afterMs: backoffMs({ ...type.retry, attempt: due.attempt, random: Math.random() }),
-          reason: 'confirmed_absent',
-        },
-      })
-      return
     case 'absent-failed':
-      await bringHome(context, type, due, actor, {
-        ...ABSENT,
-        evidenceRef,
-        fingerprint: decision.deadLetter
-          ? fingerprint({ type: type.name, failureClass: 'transient', reasonCode: ABSENT.reasonCode, message: null })
-          : null,
-      })
+      await bringHome(context, type, due, actor, absenceReport(type, decision, { attempt: due.attempt, evidenceRef }))
       return
     case 'wait': {
       if (decision.reason === 'unknown' && (await resend(context, type, due))) return
@@ -121,13 +105,6 @@ export const lookUp = async (context: LookupContext, due: DueLookup, actor: stri
       await schedule(context, due, null, outcome.state === 'absent' ? 'absent' : 'unknown')
   }
 }
-
-const ABSENT = {
-  effect: 'absent',
-  item: 'failed',
-  failureClass: 'transient',
-  reasonCode: 'CONFIRMED_ABSENT',
-} as const
 
 const schedule = (
   { database }: LookupContext,

@@ -146,3 +146,14 @@ export interface ApprovalRequest {
   /** As in `CancelRequest`. */
   ifMatchVersion: number | null
 }
+
+/** An event as a provider sent it: nothing of it is believed before its signature is. */
+export interface CallbackRequest {
+  type: string
+  /** Names in lower case. */
+  headers: Readonly<Record<string, string | readonly string[] | undefined>>
+  /** The exact bytes. */
+  body: Buffer
+  /** Whose effect it is, where several tenants have one with the same key. */
+  tenantId: number | null
+}

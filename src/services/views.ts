@@ -1,3 +1,4 @@
+import type { CallbackOutcome } from '../domain/callback.ts'
 import type { DeadLetterStatus, IncidentStatus } from '../domain/dead-letter.ts'
 import type { FailureClass } from '../domain/failure.ts'
 import type { HealthVerdict, Verdict } from '../domain/health.ts'
@@ -325,4 +326,17 @@ export interface Gauge {
   help: string
   labelNames: string[]
   values: { labels: Record<string, string>; value: number }[]
+}
+
+export interface CallbackView {
+  eventId: string
+  outcome: CallbackOutcome
+  /** The event was received before. */
+  duplicate: boolean
+  /** Judged by this very request, and not before. */
+  judged: boolean
+  operationId: string | null
+  itemKey: string | null
+  effectKey: string | null
+  caseId: string | null
 }

@@ -6,6 +6,8 @@ const MINUTES_KEPT_DAYS = 9
 const WORKERS_KEPT_HOURS = 24
 /** A preflight that led to a replay is kept with it. */
 const PREFLIGHTS_KEPT_DAYS = 30
+/** Providers repeat an event for days, not weeks; what an event did stands in the ledger. */
+const CALLBACKS_KEPT_DAYS = 30
 const ROWS_PER_RUN = 10_000
 /** pg_advisory_xact_lock key: "partings" in hex, cut to 63 bits. */
 const PARTITIONS_LOCK = '8097879449299478387'
@@ -35,4 +37,12 @@ export const forgetUnusedPreflights = async ({ sql }: Connection): Promise<void>
     delete from replay_preflights where (tenant_id, id) in (
       select tenant_id, id from replay_preflights
       where used_by is null and expires_at < now() - ${PREFLIGHTS_KEPT_DAYS} * interval '1 day' limit ${ROWS_PER_RUN})`
+}
+
+/** What is still to be judged is kept, however old. */
+export const forgetOldCallbacks = async ({ sql }: Connection): Promise<void> => {
+  await sql`
+    delete from callback_inbox where (type, event_id) in (
+      select type, event_id from callback_inbox
+      where processed_at < now() - ${CALLBACKS_KEPT_DAYS} * interval '1 day' limit ${ROWS_PER_RUN})`
 }

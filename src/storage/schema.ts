@@ -333,6 +333,34 @@ export const replayPreflights = pgTable(
   (table) => [primaryKey({ columns: [table.tenantId, table.id], name: 'replay_preflights_pkey' })],
 )
 
+export const callbackInbox = pgTable(
+  'callback_inbox',
+  {
+    type: text().notNull(),
+    eventId: text('event_id').notNull(),
+    bodyHash: text('body_hash').notNull(),
+    state: text(),
+    effectKey: text('effect_key'),
+    effectRef: text('effect_ref'),
+    tenantId: integer('tenant_id'),
+    operationId: uuid('operation_id'),
+    shard: integer(),
+    ord: integer(),
+    itemKey: text('item_key'),
+    send: integer(),
+    receivedAt: timestamp('received_at', { withTimezone: true, mode: 'string' })
+      .default(sql`clock_timestamp()`)
+      .notNull(),
+    outcome: text(),
+    caseId: uuid('case_id'),
+    processedAt: timestamp('processed_at', { withTimezone: true, mode: 'string' }),
+    dueAt: timestamp('due_at', { withTimezone: true, mode: 'string' })
+      .default(sql`clock_timestamp() + interval '10 seconds'`)
+      .notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.type, table.eventId], name: 'callback_inbox_pkey' })],
+)
+
 export const operationEvents = pgTable(
   'operation_events',
   {

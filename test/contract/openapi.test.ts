@@ -59,6 +59,7 @@ describe('the OpenAPI document', () => {
         'GET /reconciliation/{case_id}',
         'POST /reconciliation/{case_id}/lookup',
         'POST /reconciliation/{case_id}/resolve',
+        'POST /callbacks/{type}',
         'GET /dead-letters',
         'GET /dead-letters/{id}',
         'POST /dead-letters/{id}/discard',
@@ -94,6 +95,7 @@ describe('the OpenAPI document', () => {
     expect(needed.sort()).toEqual([
       'decideApproval',
       'discardDeadLetter',
+      'receiveCallback',
       'replayOperation',
       'resolveCase',
       'resolveIncident',

@@ -114,6 +114,11 @@ export class FakeServices {
       resolveCase: async () => {
         throw new AppError('case-already-resolved', 'It is resolved', { extra: { resolution: 'applied' } })
       },
+      async receiveCallback({ headers }) {
+        const eventId = String(headers['webhook-id'])
+        const view = { eventId, outcome: 'ignored', duplicate: false, judged: true, operationId: null } as const
+        return { ...view, itemKey: null, effectKey: null, caseId: null }
+      },
       listDeadLetters: async () => ({ items: [], next: null }),
       getDeadLetter: async () => null,
       discardDeadLetter: async () => {

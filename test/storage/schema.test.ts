@@ -1,6 +1,7 @@
 import { is, Table } from 'drizzle-orm'
 import { getTableConfig, type PgTable } from 'drizzle-orm/pg-core'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { CALLBACK_OUTCOMES } from '../../src/domain/callback.ts'
 import { EFFECT_STATES } from '../../src/domain/effect.ts'
 import { FAILURE_CLASSES } from '../../src/domain/failure.ts'
 import { EVIDENCE_SOURCES, ITEM_STATES } from '../../src/domain/ledger.ts'
@@ -81,6 +82,8 @@ test.each([
   ['ledger_entries_source', EVIDENCE_SOURCES],
   ['reconciliation_cases_cause', CASE_CAUSES],
   ['reconciliation_cases_resolution', ['applied', 'not_applied']],
+  ['callback_inbox_state', ['applied', 'absent']],
+  ['callback_inbox_outcome', CALLBACK_OUTCOMES],
 ] as const)('the CHECK %s repeats the union of the domain', async (name, union) => {
   const [row] = await database.query(
     ({ sql }) => sql<{ definition: string }>`

@@ -103,6 +103,7 @@ export const plantedType = (name: string, figures: Partial<OperationType> = {}):
     send: () => Promise.reject(new Error('a planted type is never run')),
     lookup: null,
   },
+  callback: null,
   close: async () => {},
   ...figures,
 })

@@ -51,13 +51,15 @@ export const openTestService = async (sources: {
   typeFiles?: readonly string[]
   types?: readonly OperationType[]
   env?: Record<string, string>
+  /** What `{secret.X}` reads. */
+  secrets?: Record<string, string>
 }): Promise<TestService> => {
   const testDatabase = await createTestDatabase()
   const database = openDatabase({ url: testDatabase.url, size: 8, name: 'test service' })
   const registry = await loadOperationTypes({
     paths: sources.typeFiles ?? [],
     env: sources.env ?? {},
-    secrets: () => undefined,
+    secrets: (name) => sources.secrets?.[name],
   })
   const given = sources.types
   const types = given

@@ -1,12 +1,15 @@
 /** Who takes part in a storm. Each actor does one small thing again and again until the round is over. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AppError } from '../../src/domain/errors.ts'
-import type { OperationType, SendOutcome } from '../../src/domain/operation-type.ts'
+import type { CallbackStatement, Json, OperationType, SendOutcome } from '../../src/domain/operation-type.ts'
 import { sentReport, unsentReport } from '../../src/engine/reports.ts'
 import { convergeEvidence } from '../../src/services/converge.ts'
 import { report } from '../../src/services/evidence-reports.ts'
+import { judgeCallback } from '../../src/services/judge-callback.ts'
+import { receiveCallback } from '../../src/services/receive-callback.ts'
 import { resolveCase } from '../../src/services/resolve-case.ts'
 import { settleOperation } from '../../src/services/settle.ts'
+import { takePendingCallbacks } from '../../src/storage/callbacks.ts'
 import type { Database } from '../../src/storage/database.ts'
 import {
   closeExplainedDoubts,
@@ -26,8 +29,18 @@ import { findViolations } from './storm-audit.ts'
 import type { Random } from './storm-random.ts'
 
 const RETRY = { maxAttempts: 3, baseMs: 1, maxMs: 5 }
-export const EXTERNAL = plantedType('external', { retry: RETRY })
 export const STEPPED = plantedType('stepped', { retry: RETRY, steps: ['a', 'b', 'c'] })
+/** Its calls take no time here, so that what callbacks say of an absence counts within a round. */
+export const EXTERNAL = plantedType('external', {
+  retry: RETRY,
+  executor: {
+    kind: 'external',
+    callTimeoutMs: 0,
+    send: () => Promise.reject(new Error('a storm sends nothing')),
+    lookup: null,
+  },
+  callback: { verify: () => true, read: (event: Json) => event as Json & CallbackStatement },
+})
 export const TRANSACTIONAL = plantedType('transactional', { retry: RETRY })
 
 export interface Figures {
@@ -52,6 +65,9 @@ export interface Figures {
   stepsFoundApplied: number
   stepsDueAfterDoubt: number
   stoppedBetweenSteps: number
+  callbacks: number
+  callbacksRepeated: number
+  callbacksDeferred: number
   audits: number
 }
 
@@ -241,6 +257,42 @@ export const deliverLate = async (storm: Storm, random: Random): Promise<void> =
   if (!late) return
   await bringHome(storm, late.lease, [late.report])
   storm.figures.lateReports++
+}
+
+/** Events of a provider that knows nothing: each says the same whenever it is sent. */
+const EVENTS = 24
+
+const stormEvent = (number: number): { id: string; statement: CallbackStatement } => ({
+  id: `e${number}`,
+  statement: {
+    effectKey: number % 4 === 0 ? `all:${number % 3}` : `${EXTERNAL.name}:${number % 10}`,
+    state: number % 3 === 0 ? 'absent' : 'applied',
+  },
+})
+
+/** Sends events, some of them often and at once, and judges those that wait. */
+export const callBack = async (storm: Storm, random: Random): Promise<void> => {
+  await sleep(random.below(20))
+  const { id, statement } = stormEvent(random.below(EVENTS))
+  const deliveries = await Promise.all(
+    Array.from({ length: 1 + random.below(2) }, () =>
+      receiveCallback(context(storm), {
+        type: EXTERNAL.name,
+        headers: { 'webhook-id': id },
+        body: Buffer.from(JSON.stringify(statement)),
+        tenantId: null,
+      }),
+    ),
+  )
+  for (const { duplicate, outcome } of deliveries) {
+    storm.figures.callbacks++
+    if (duplicate) storm.figures.callbacksRepeated++
+    if (outcome === 'deferred') storm.figures.callbacksDeferred++
+  }
+  const pending = await storm.database.query((connection) =>
+    takePendingCallbacks(connection, { types: [EXTERNAL.name], limit: 4, holdMs: 20 }),
+  )
+  for (const event of pending) await judgeCallback(context(storm), EXTERNAL, event)
 }
 
 export const cancelSome = async (storm: Storm, random: Random): Promise<void> => {

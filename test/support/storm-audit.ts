@@ -87,6 +87,9 @@ export const findViolations = async (database: Database): Promise<string[]> => {
       select format('effect %s/%s is applied by %s items', effect_key, step, count(*)) from item
       where state = 'applied' group by effect_key, step having count(*) > 1
       union all
+      select format('the event %s was ledgered %s times', evidence_ref, count(*)) from ledger_entries
+      where source = 'callback' group by tenant_id, evidence_ref having count(*) > 1
+      union all
       select format('effect %s of %s was claimed after the cancel', i.effect_key, o.id)
       from effects i join operations o on o.id = i.operation_id where i.claimed_at > o.cancel_requested_at
       union all

@@ -1,5 +1,5 @@
 /**
- * The storm: workers, zombies, operators, lookups, cancels and pauses on four operations that want each other's effect keys,
+ * The storm: workers, zombies, operators, lookups, callbacks, cancels and pauses on four operations that want each other's effect keys,
  * with the statements of storage/run as they are. After each round, and again and again within it, everything that a shard
  * claims to know is compared with the rows that say it.
  *
@@ -19,6 +19,7 @@ import {
   audit,
   beat,
   bringHome,
+  callBack,
   cancelSome,
   deliverLate,
   EXTERNAL,
@@ -102,6 +103,7 @@ const runRound = async (database: Database, figures: Figures, random: Random): P
     again(expireLeases),
     again(makeDue),
     again(deliverLate),
+    again(callBack),
     again(pauseAndResume),
     again(audit),
     cancelSome(storm, seededRandom(random.below(2 ** 31))),
@@ -177,6 +179,9 @@ export const runStorm = async (url: string, rounds: number, seed: number): Promi
     stepsFoundApplied: 0,
     stepsDueAfterDoubt: 0,
     stoppedBetweenSteps: 0,
+    callbacks: 0,
+    callbacksRepeated: 0,
+    callbacksDeferred: 0,
     audits: 0,
   }
   const random = seededRandom(seed)

@@ -24,6 +24,9 @@
  *  window committed, nothing sent  intents of an older epoch are found by the next claim and become `uncertain` with a
  *                                  case: whether they were sent is not known, and not guessed.
  *  sent, answer not yet stored     the same. A lookup, a callback or a person closes it with evidence.
+ *  sent, and a callback is first   what it says is evidence for this send: applied moves the intent, and the worker's answer
+ *                                  then finds it known, or contradicts. Absent moves nothing while the call is in flight
+ *                                  (storage/callbacks.ts): a retry beside it could be a second effect.
  *  converge committed              outcome, ledger, counters, retries and cases are all there or all missing.
  *  COMMIT's reply lost             converging again moves 0 rows: the same send is already in that state.
  *  finished, not settled           the settle sweep finds operations whose shards are done and settles them.

@@ -40,6 +40,11 @@ export const recordObservation = (
         where l.tenant_id = ${shard.tenantId} and l.operation_id = ${shard.operationId}::uuid and l.ord = ${report.ord}
         order by seq desc limit 1) l
       where e.tenant_id = ${shard.tenantId} and e.effect_key = ${report.effectKey}
+        -- the same event, received again or judged by two at once, is one observation
+        and (${observation.source} <> 'callback' or not exists (
+          select from ledger_entries k
+          where k.tenant_id = ${shard.tenantId} and k.operation_id = ${shard.operationId}::uuid and k.ord = ${report.ord}
+            and k.source = 'callback' and k.evidence_ref = ${report.evidenceRef}))
       returning 1`
     if (written.length === 0) return
     await sql`
