@@ -34,6 +34,7 @@ import { addReconciliationRoutes } from './routes/reconciliation.ts'
 import { addReplayRoutes } from './routes/replay.ts'
 import { addServiceRoutes } from './routes/service.ts'
 import { addUploadRoutes } from './routes/uploads.ts'
+import { addWebhookDeliveryRoutes } from './routes/webhook-deliveries.ts'
 import { makeClientErrorHandler, watchSockets } from './socket-errors.ts'
 import { validatorCompiler } from './validation.ts'
 import { Waiters } from './waiters.ts'
@@ -136,6 +137,7 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
   addReconciliationRoutes(app, routeDeps)
   addDeadLetterRoutes(app, routeDeps)
   addIncidentRoutes(app, routeDeps)
+  addWebhookDeliveryRoutes(app, routeDeps)
   addOperationTypeRoutes(app, routeDeps)
   addServiceRoutes(app, routeDeps, metrics)
   addDocumentRoute(app)

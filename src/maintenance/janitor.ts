@@ -10,6 +10,7 @@ import {
   forgetUnusedPreflights,
 } from '../storage/housekeeping.ts'
 import { readPassedDeadlines } from '../storage/stops.ts'
+import { forgetOldDeliveries } from '../storage/webhook-outbox.ts'
 import type { MaintenanceService } from './service.ts'
 import { workOnEach } from './work-on-each.ts'
 
@@ -48,6 +49,7 @@ const CHORES: readonly { name: string; run: (connection: Connection) => Promise<
   { name: 'workers', run: forgetGoneWorkers },
   { name: 'minutes', run: forgetOldMinutes },
   { name: 'preflights', run: forgetUnusedPreflights },
+  { name: 'webhook-deliveries', run: forgetOldDeliveries },
 ]
 
 /** Makes ledger partitions ahead of time, and forgets what only served the present. One chore does not take another with it. */
