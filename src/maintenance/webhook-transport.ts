@@ -3,7 +3,7 @@
  * that is an address is judged as it stands; a name when it is resolved, at each connection, so that a name that changes its
  * mind after the submission (DNS rebinding) gains nothing.
  */
-import { type LookupAddress, type LookupOptions, lookup } from 'node:dns'
+import { type LookupAddress, type LookupAllOptions, type LookupOptions, lookup } from 'node:dns'
 import { Agent } from 'undici'
 import { isPrivateAddress, isPrivateHost } from '../domain/network-address.ts'
 import { type PrivateAddresses, parseRetryAfter, type WebhookAnswer } from '../domain/webhook.ts'
@@ -29,22 +29,31 @@ class PrivateAddress extends Error {
 
 type LookupCallback = (error: Error | null, address: string | LookupAddress[], family?: number) => void
 
-/** As `dns.lookup`, without the addresses that are private. */
-const lookupPublic = (hostname: string, options: LookupOptions, callback: LookupCallback): void => {
-  lookup(hostname, { ...options, all: true }, (error, addresses) => {
-    if (error) return callback(error, '')
-    const found = addresses.filter(({ address }) => !isPrivateAddress(address))
-    const [first] = found
-    if (first === undefined) return callback(new PrivateAddress(`${hostname} is in a private network`), '')
-    if (options.all) callback(null, found)
-    else callback(null, first.address, first.family)
-  })
-}
+/** `dns.lookup`, asked for all addresses of a name. */
+export type Resolve = (
+  hostname: string,
+  options: LookupAllOptions,
+  callback: (error: Error | null, addresses: LookupAddress[]) => void,
+) => void
+
+/** What a socket asks before it connects to a name, without the addresses that are private. */
+const publicLookup =
+  (resolve: Resolve, isGuarded: boolean) =>
+  (hostname: string, options: LookupOptions, callback: LookupCallback): void =>
+    resolve(hostname, { ...options, all: true }, (error, addresses) => {
+      if (error) return callback(error, [])
+      const found = isGuarded ? addresses.filter(({ address }) => !isPrivateAddress(address)) : addresses
+      const [first] = found
+      if (first === undefined) return callback(new PrivateAddress(`${hostname} is in a private network`), [])
+      if (options.all) callback(null, found)
+      else callback(null, first.address, first.family)
+    })
 
 export const openWebhookTransport = (options: {
   privateAddresses: PrivateAddresses
   timeoutMs: number
   connectionsPerOrigin: number
+  resolve?: Resolve
 }): WebhookTransport => {
   const { timeoutMs } = options
   const isGuarded = options.privateAddresses === 'refuse'
@@ -57,7 +66,7 @@ export const openWebhookTransport = (options: {
     maxHeaderSize: HEADER_BYTES_MAX,
     headersTimeout: timeoutMs + TIMEOUT_SLACK_MS,
     bodyTimeout: timeoutMs + TIMEOUT_SLACK_MS,
-    connect: { timeout: timeoutMs, ...(isGuarded && { lookup: lookupPublic }) },
+    connect: { timeout: timeoutMs, lookup: publicLookup(options.resolve ?? lookup, isGuarded) },
   })
   return {
     async post({ url, headers, body }) {

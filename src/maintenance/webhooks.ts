@@ -24,7 +24,7 @@ import {
   takeDueDeliveries,
 } from '../storage/webhook-outbox.ts'
 import type { MaintenanceService } from './service.ts'
-import { openWebhookTransport } from './webhook-transport.ts'
+import { openWebhookTransport, type Resolve } from './webhook-transport.ts'
 
 export interface WebhookSettings {
   /** `whsec_…`; empty: this worker sends none. */
@@ -32,6 +32,7 @@ export interface WebhookSettings {
   privateAddresses: PrivateAddresses
   /** Over the whole answer. */
   timeoutMs?: number
+  resolve?: Resolve
 }
 
 export interface WebhookSender extends MaintenanceService {
@@ -51,11 +52,15 @@ const CLOSE_PATIENCE_MS = 5_000
 
 export const openWebhookSender = (
   { database }: Pick<ServiceContext, 'database'>,
-  { secrets, privateAddresses, timeoutMs = TIMEOUT_MS }: WebhookSettings,
+  { secrets, timeoutMs = TIMEOUT_MS, ...transportSettings }: WebhookSettings,
   log: Pick<Log, 'warn'>,
 ): WebhookSender => {
   const signers = secrets.map((secret) => new Webhook(secret))
-  const transport = openWebhookTransport({ privateAddresses, timeoutMs, connectionsPerOrigin: FLIGHTS_PER_ORIGIN })
+  const transport = openWebhookTransport({
+    ...transportSettings,
+    timeoutMs,
+    connectionsPerOrigin: FLIGHTS_PER_ORIGIN,
+  })
   const flights = new Set<Promise<void>>()
   /** Where the last take ended: each receiver has its turn, however many there are. */
   let afterOrigin = ''
@@ -100,8 +105,16 @@ export const openWebhookSender = (
     const bodies = new Map<string, string>()
     const fresh: (TakenDelivery & { body: string })[] = []
     for (const delivery of taken) {
-      if (delivery.body !== null) bodies.set(delivery.id, delivery.body)
-      else fresh.push({ ...delivery, body: webhookBody(delivery.event, delivery.operation, delivery.facts) })
+      if (delivery.body !== null) {
+        bodies.set(delivery.id, delivery.body)
+        continue
+      }
+      try {
+        fresh.push({ ...delivery, body: webhookBody(delivery.event, delivery.operation, delivery.facts) })
+      } catch (error) {
+        // it takes no other one's turn; its tries run out
+        log.warn({ err: error, delivery: delivery.id }, 'a webhook has no body that could be sent')
+      }
     }
     if (fresh.length === 0) return bodies
     const stored = await database.query((connection) => storeBodies(connection, fresh))

@@ -124,6 +124,7 @@ describe('the OpenAPI document', () => {
       'Replay',
       'Approval',
       'ResolveIncident',
+      'RedeliverWebhook',
     ])
     for (const [name, schema] of Object.entries(document.components.schemas))
       if (!requests.has(name)) look(schema, name)

@@ -51,6 +51,7 @@ export const openTestService = async (sources: {
   typeFiles?: readonly string[]
   types?: readonly OperationType[]
   env?: Record<string, string>
+  webhooks?: ServiceContext['webhooks']
 }): Promise<TestService> => {
   const testDatabase = await createTestDatabase()
   const database = openDatabase({ url: testDatabase.url, size: 8, name: 'test service' })
@@ -64,7 +65,7 @@ export const openTestService = async (sources: {
     ? { get: (name: string) => given.find((type) => type.name === name), list: () => [...given] }
     : registry
   const wakeUps = openWakeUps({ url: testDatabase.url, name: 'test service', onFault: () => {} })
-  const context: ServiceContext = { database, types, wakeUps }
+  const context: ServiceContext = { database, types, wakeUps, ...(sources.webhooks && { webhooks: sources.webhooks }) }
   const services = assembleServices(context)
 
   const all = async <T, P>(read: (position: P | null) => Promise<{ items: T[]; next: P | null } | null>) => {
