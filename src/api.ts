@@ -59,7 +59,12 @@ await runEntry(async () => {
     name: 'opledger api',
     onFault: (error) => log.warn({ err: error }, 'listening for wake-ups failed; polling goes on'),
   })
-  const services = assembleServices({ database, types, wakeUps })
+  const services = assembleServices({
+    database,
+    types,
+    wakeUps,
+    ...(config.webhookSecrets.length > 0 && { webhooks: { privateAddresses: config.webhookPrivateAddresses } }),
+  })
   const state = { draining: false }
   const server = await buildServer({ services: services satisfies Services, config, state, log })
 

@@ -3,12 +3,13 @@ import path from 'node:path'
 import { inspect } from 'node:util'
 import { z } from 'zod'
 import { ConfigurationError } from './domain/errors.ts'
+import { type PrivateAddresses, parseWebhookSecrets, WEBHOOK_SECRETS_MAX } from './domain/webhook.ts'
 
 /**
  * The only reader of `process.env`. Every setting is listed here with its default and its limits; a bad value, or an
  * `OPLEDGER_*` key that nobody knows, stops the start with one line that names the key.
  *
- * Secrets (`DATABASE_URL`, `OPLEDGER_SECRET_<NAME>`) may come from a file instead: `<KEY>_FILE` holds its path.
+ * Secrets (`DATABASE_URL`, `OPLEDGER_WEBHOOK_SECRET`, `OPLEDGER_SECRET_<NAME>`) may come from a file instead: `<KEY>_FILE` holds its path.
  */
 export type ProcessKind = 'start' | 'api' | 'worker' | 'migrate' | 'cli'
 export type LogLevel = 'fatal' | 'error' | 'warn' | 'info' | 'debug' | 'trace' | 'silent'
@@ -34,6 +35,10 @@ export interface Config {
   readonly workers: number
   /** Shards that one worker runs at once. */
   readonly workerConcurrency: number
+  /** `whsec_…`; all of them sign, so that receivers can change over from one to the next. Empty: no webhooks. */
+  readonly webhookSecrets: readonly string[]
+  /** Whether webhooks may go into private networks. */
+  readonly webhookPrivateAddresses: PrivateAddresses
   /** For `{env.X}` placeholders: the environment without its secrets. */
   readonly env: Environment
   /** For `{secret.X}` placeholders. */
@@ -42,7 +47,14 @@ export interface Config {
 export type ConfigWithDatabase = Config & { readonly databaseUrl: string }
 
 const SECRET_PREFIX = 'OPLEDGER_SECRET_'
-const KNOWN_OPLEDGER_KEYS = ['OPLEDGER_TYPES', 'OPLEDGER_DATA_DIR']
+const WEBHOOK_SECRET_KEY = 'OPLEDGER_WEBHOOK_SECRET'
+const KNOWN_OPLEDGER_KEYS = [
+  'OPLEDGER_TYPES',
+  'OPLEDGER_DATA_DIR',
+  WEBHOOK_SECRET_KEY,
+  `${WEBHOOK_SECRET_KEY}_FILE`,
+  'OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES',
+]
 const SECRET_FILE_BYTES_MAX = 65_536
 
 const wholeNumber = (min: number, max: number, fallback: number) =>
@@ -85,6 +97,7 @@ const settings = z.object({
   LOG_LEVEL: oneOf(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']).default('info'),
   OPLEDGER_TYPES: z.string().default(''),
   OPLEDGER_DATA_DIR: z.string().default('.opledger'),
+  OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES: oneOf(['refuse', 'allow']).optional(),
   WORKERS: wholeNumber(1, 64, 1),
   WORKER_CONCURRENCY: wholeNumber(1, 256, 8),
 })
@@ -146,13 +159,28 @@ const refuseUnknownKeys = (env: Record<string, string>): void => {
   }
 }
 
-const isSecretKey = (key: string): boolean => /^DATABASE_URL(_FILE)?$/.test(key) || key.startsWith(SECRET_PREFIX)
+const readWebhookSecrets = (env: Record<string, string>): readonly string[] => {
+  const text = readSecret(env, WEBHOOK_SECRET_KEY)
+  const secrets = text === undefined ? [] : parseWebhookSecrets(text)
+  if (secrets) return Object.freeze(secrets)
+  // The value is never repeated.
+  throw new ConfigurationError(
+    `${WEBHOOK_SECRET_KEY}: is not "whsec_" and the base64 of 24 to 64 bytes (up to ${WEBHOOK_SECRETS_MAX} of them, with spaces between)`,
+  )
+}
+
+const isSecretKey = (key: string): boolean =>
+  /^(DATABASE_URL|OPLEDGER_WEBHOOK_SECRET)(_FILE)?$/.test(key) || key.startsWith(SECRET_PREFIX)
 
 /** What may be printed: `console.log` and `JSON.stringify` of a config never show a secret. */
 const hideSecrets = (config: Config): Config => {
   const printable = () => {
-    const { env: _env, secret: _secret, databaseUrl, ...rest } = config
-    return { ...rest, databaseUrl: databaseUrl === null ? null : '[redacted]' }
+    const { env: _env, secret: _secret, databaseUrl, webhookSecrets, ...rest } = config
+    return {
+      ...rest,
+      databaseUrl: databaseUrl === null ? null : '[redacted]',
+      webhookSecrets: webhookSecrets.map(() => '[redacted]'),
+    }
   }
   Object.defineProperty(config, 'toJSON', { value: printable })
   Object.defineProperty(config, inspect.custom, { value: printable })
@@ -165,6 +193,7 @@ export function loadConfig(env: Environment, process: ProcessKind): Config {
   const given = withoutEmpty(env)
   refuseUnknownKeys(given)
   const secrets = readSecrets(given)
+  const webhookSecrets = readWebhookSecrets(given)
   const parsed = settings.safeParse({ ...given, DATABASE_URL: readSecret(given, 'DATABASE_URL') })
   if (!parsed.success) {
     const issue = parsed.error.issues[0]
@@ -201,6 +230,9 @@ export function loadConfig(env: Environment, process: ProcessKind): Config {
     dataDir: path.resolve(values.OPLEDGER_DATA_DIR),
     workers: values.WORKERS,
     workerConcurrency: values.WORKER_CONCURRENCY,
+    webhookSecrets,
+    webhookPrivateAddresses:
+      values.OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES ?? (process === 'start' && auth === 'off' ? 'allow' : 'refuse'),
     env: Object.freeze(Object.fromEntries(Object.entries(given).filter(([key]) => !isSecretKey(key)))),
     secret: (name) => secrets.get(name),
   })
@@ -213,7 +245,19 @@ export function loadConfigFromProcess(kind: ProcessKind): Config {
 }
 
 /** The environment for a process that `start` spawns: ours, with what `start` decided. */
-export const childEnvironment = (databaseUrl: string, auth: Config['auth']): Record<string, string | undefined> => {
+export const childEnvironment = (decided: {
+  databaseUrl: string
+  auth: Config['auth']
+  webhookPrivateAddresses: PrivateAddresses
+  /** Of the secret that `start` made; null: the environment has one. */
+  webhookSecretFile: string | null
+}): Record<string, string | undefined> => {
   const { DATABASE_URL_FILE: _file, ...inherited } = process.env
-  return { ...inherited, DATABASE_URL: databaseUrl, AUTH: auth }
+  return {
+    ...inherited,
+    DATABASE_URL: decided.databaseUrl,
+    AUTH: decided.auth,
+    OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES: decided.webhookPrivateAddresses,
+    ...(decided.webhookSecretFile === null ? {} : { [`${WEBHOOK_SECRET_KEY}_FILE`]: decided.webhookSecretFile }),
+  }
 }

@@ -4,6 +4,7 @@ import { ConfigurationError } from './domain/errors.ts'
 import { type SupervisedChild, superviseChild } from './embedded/child-process.ts'
 import { startEmbeddedPostgres } from './embedded/postgres.ts'
 import { canListen } from './embedded/postmaster.ts'
+import { ensureWebhookSecret } from './embedded/webhook-secret.ts'
 import { describeStart } from './embedded/welcome.ts'
 import { createLog, type Log } from './log.ts'
 import { loadOperationTypes } from './operation-types/registry.ts'
@@ -92,12 +93,13 @@ const main = async (): Promise<void> => {
     await migrate({ url: databaseUrl })
     if (shutdown.requested) throw new BootAborted()
 
-    const env = childEnvironment(databaseUrl, config.auth)
+    const webhookSecretFile = config.webhookSecrets.length > 0 ? null : ensureWebhookSecret(config.dataDir)
+    const env = childEnvironment({ ...config, databaseUrl, webhookSecretFile })
     const names = ['api', ...Array<'worker'>(config.workers).fill('worker')] as const
     for (const name of names) children.push(superviseChild({ name, env, log, onConfigurationError: fail }))
     const base = localUrl(config.host, config.port)
     await waitUntilReady(`${base}/readyz`, shutdown, log)
-    process.stdout.write(await describeStart(config))
+    process.stdout.write(await describeStart(config, webhookSecretFile))
   }
 
   boot = bootAll()

@@ -51,7 +51,10 @@ await runEntry(async () => {
     concurrency: config.workerConcurrency,
     log,
   })
-  const maintenance = startMaintenance({ database, types, wakeUps }, log)
+  const maintenance = startMaintenance({ database, types, wakeUps }, log, {
+    secrets: config.webhookSecrets,
+    privateAddresses: config.webhookPrivateAddresses,
+  })
   const watchdog = startWatchdog(log)
   log.info({ types: types.list().map((type) => type.name) }, 'worker started')
 

@@ -48,7 +48,7 @@ const exampleCurl = (base: string, { name, input_schema: schema }: TypeSummary):
   return `  curl -s ${base}/operations -H 'content-type: application/json' -H 'idempotency-key: first-try' -d '${body}'`
 }
 
-export const describeStart = async (config: Config): Promise<string> => {
+export const describeStart = async (config: Config, webhookSecretFile: string | null): Promise<string> => {
   const base = localUrl(config.host, config.port)
   const database =
     config.databaseUrl === null ? `embedded PostgreSQL in ${config.dataDir}` : 'PostgreSQL of DATABASE_URL'
@@ -65,6 +65,7 @@ export const describeStart = async (config: Config): Promise<string> => {
   const first = types?.[0]
   if (first) lines.push('try:', exampleCurl(base, first))
   if (config.auth === 'keys') lines.push('every request needs a key: opledger keys create')
+  if (webhookSecretFile !== null) lines.push(`webhooks are signed with the secret in ${webhookSecretFile}`)
   lines.push(`docs:  ${base}/docs`, 'Ctrl-C stops everything.', '')
   return `${lines.join('\n')}\n`
 }

@@ -27,6 +27,7 @@ import type {
   SubmitRequest,
   UploadRequest,
   WaitRequest,
+  WebhookDeliveryPosition,
 } from '../services/requests.ts'
 import type {
   CallbackView,
@@ -46,6 +47,7 @@ import type {
   PreflightView,
   ReadinessView,
   ResolvedIncidentView,
+  WebhookDeliveryView,
   WorkerView,
 } from '../services/views.ts'
 
@@ -159,6 +161,14 @@ export interface Services {
     request: ReplayRequest,
   ): Promise<{ operation: OperationView; replayed: boolean }>
   decideApproval(principal: Principal, operationId: string, request: ApprovalRequest): Promise<OperationView>
+
+  listWebhookDeliveries(
+    principal: Principal,
+    operationId: string,
+    page: PageRequest<WebhookDeliveryPosition>,
+  ): Promise<Page<WebhookDeliveryView, WebhookDeliveryPosition> | null>
+  getWebhookDelivery(principal: Principal, id: string): Promise<WebhookDeliveryView | null>
+  redeliverWebhook(principal: Principal, id: string): Promise<WebhookDeliveryView>
 
   listOperationTypes(principal: Principal): Promise<OperationTypeView[]>
   getOperationType(principal: Principal, name: string): Promise<OperationTypeView | null>

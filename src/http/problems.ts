@@ -111,6 +111,12 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     meaning: 'The type exists, but says neither which secret signs its callbacks nor how they are read.',
     action: 'Give the type a `callback`, or point the provider at the type that has one.',
   },
+  'webhook-delivery-not-found': {
+    status: 404,
+    title: 'There is no such webhook delivery',
+    meaning: 'No webhook delivery has this id, it was forgotten 30 days after its event, or it is not yours.',
+    action: 'Follow `links.webhook_deliveries` of the operation.',
+  },
   'method-not-allowed': {
     status: 405,
     title: 'The method is not allowed here',
@@ -221,6 +227,20 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     title: 'This is not available yet',
     meaning: 'The request uses a documented member that this version does not act on. Nothing was stored.',
     action: 'Leave the member out that the detail names.',
+  },
+  'invalid-callback-url': {
+    status: 422,
+    title: 'The callback URL cannot be used',
+    meaning:
+      'Webhooks go to absolute https or http URLs without credentials and fragment, and not into private networks unless the service allows it. Nothing was stored.',
+    action: 'Correct the URL as the detail says. Secrets do not belong into it: check the signature instead.',
+  },
+  'webhooks-not-configured': {
+    status: 422,
+    title: 'No webhooks are sent here',
+    meaning: 'The service has no secret to sign webhooks with, so it takes no `callback_url`. Nothing was stored.',
+    action:
+      'Leave `callback_url` out and poll, or ask whoever runs the service to set `OPLEDGER_WEBHOOK_SECRET` for its api and workers.',
   },
   'version-conflict': {
     status: 412,
@@ -339,6 +359,13 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     title: 'The dead letter is already closed',
     meaning: 'It was discarded or resolved before, or its effect is applied by now; the first closing stands.',
     action: 'Read `outcome`, and who closed it and why.',
+  },
+  'webhook-delivery-in-progress': {
+    status: 409,
+    title: 'The webhook is being sent just now',
+    meaning: 'A try is under way, and a second one beside it would tell nobody anything new. Nothing was changed.',
+    action: 'Read the delivery again in half a minute, and redeliver it then if it is still wanted.',
+    retryAfterSeconds: 30,
   },
   'database-unavailable': {
     status: 503,

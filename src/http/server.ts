@@ -35,6 +35,7 @@ import { addReconciliationRoutes } from './routes/reconciliation.ts'
 import { addReplayRoutes } from './routes/replay.ts'
 import { addServiceRoutes } from './routes/service.ts'
 import { addUploadRoutes } from './routes/uploads.ts'
+import { addWebhookDeliveryRoutes } from './routes/webhook-deliveries.ts'
 import { makeClientErrorHandler, watchSockets } from './socket-errors.ts'
 import { validatorCompiler } from './validation.ts'
 import { Waiters } from './waiters.ts'
@@ -138,6 +139,7 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
   await addCallbackRoutes(app, routeDeps)
   addDeadLetterRoutes(app, routeDeps)
   addIncidentRoutes(app, routeDeps)
+  addWebhookDeliveryRoutes(app, routeDeps)
   addOperationTypeRoutes(app, routeDeps)
   addServiceRoutes(app, routeDeps, metrics)
   addDocumentRoute(app)

@@ -11,6 +11,7 @@ import {
   forgetUnusedPreflights,
 } from '../storage/housekeeping.ts'
 import { readPassedDeadlines } from '../storage/stops.ts'
+import { forgetOldDeliveries } from '../storage/webhook-outbox.ts'
 import type { MaintenanceService } from './service.ts'
 import { workOnEach } from './work-on-each.ts'
 
@@ -50,6 +51,7 @@ const CHORES: readonly { name: string; run: (connection: Connection) => Promise<
   { name: 'minutes', run: forgetOldMinutes },
   { name: 'preflights', run: forgetUnusedPreflights },
   { name: 'callbacks', run: forgetOldCallbacks },
+  { name: 'webhook-deliveries', run: forgetOldDeliveries },
 ]
 
 /** Makes ledger partitions ahead of time, and forgets what only served the present. One chore does not take another with it. */

@@ -6,9 +6,15 @@ import { reconciler } from './reconciler.ts'
 import { repeat } from './service.ts'
 import { settleSweep } from './settle-sweep.ts'
 import { stopConditions } from './stop-conditions.ts'
+import { openWebhookSender, type WebhookSettings } from './webhooks.ts'
 
 /** The maintenance loops of a worker. Every worker runs them: each claims what it works on, so more of them do no harm. */
-export const startMaintenance = (context: ServiceContext, log: Log): { stop(): Promise<void> } => {
+export const startMaintenance = (
+  context: ServiceContext,
+  log: Log,
+  webhooks: WebhookSettings,
+): { stop(): Promise<void> } => {
+  const sender = openWebhookSender(context, webhooks, log)
   const services = [
     repeat(reconciler(context, log), log),
     repeat(callbacks(context, log), log),
@@ -17,10 +23,12 @@ export const startMaintenance = (context: ServiceContext, log: Log): { stop(): P
     repeat(abandonedUploads(context), log),
     repeat(housekeeping(context, log), log),
     repeat(stopConditions(context, log), log),
+    repeat(sender, log),
   ]
   return {
     async stop() {
       await Promise.all(services.map((service) => service.stop()))
+      await sender.close()
     },
   }
 }

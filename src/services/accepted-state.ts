@@ -20,6 +20,7 @@ export const acceptedState = (submission: Submission, stored: Stored): Operation
   runAfter: stored.runAfter,
   deadlineAt: stored.deadlineAt,
   approvalRequired: submission.approvalRequired,
+  callbackUrl: submission.callbackUrl,
   createdAt: stored.createdAt,
   now: stored.createdAt,
 })

@@ -52,6 +52,7 @@ import type {
   SubmitRequest,
   UploadRequest,
   WaitRequest,
+  WebhookDeliveryPosition,
 } from './requests.ts'
 import { resolveCase } from './resolve-case.ts'
 import { startDraft } from './start-draft.ts'
@@ -62,6 +63,7 @@ import { openPulseReader } from './type-pulse.ts'
 import { uploadItems } from './upload-items.ts'
 import type { CaseView, OperationView } from './views.ts'
 import { changedSince, openChangeWaiter } from './wait-for-change.ts'
+import { getWebhookDelivery, listWebhookDeliveries, redeliverWebhook } from './webhook-deliveries.ts'
 
 export const assembleServices = (base: ServiceContext) => {
   const readState = openStateReader(base)
@@ -168,6 +170,10 @@ export const assembleServices = (base: ServiceContext) => {
       await decideApproval(context, principal, id, request)
       return shown(principal, id)
     },
+    listWebhookDeliveries: (principal: Principal, id: string, page: PageRequest<WebhookDeliveryPosition>) =>
+      listWebhookDeliveries(context, principal, id, page),
+    getWebhookDelivery: (principal: Principal, id: string) => getWebhookDelivery(context, principal, id),
+    redeliverWebhook: (principal: Principal, id: string) => redeliverWebhook(context, principal, id),
     listOperationTypes: (principal: Principal) => listOperationTypes(context, principal),
     getOperationType: (principal: Principal, name: string) => getOperationType(context, principal, name),
     pauseOperationType: (principal: Principal, name: string, request: { reason: string | null }) =>

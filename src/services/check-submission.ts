@@ -3,6 +3,7 @@ import { AppError, type Fault } from '../domain/errors.ts'
 import { INLINE_ITEMS_MAX } from '../domain/operation.ts'
 import type { OperationType } from '../domain/operation-type.ts'
 import { DEFAULT_STOP_IF, isStricter, parseStopCondition, type StopCondition } from '../domain/replay.ts'
+import { parseCallbackUrl } from '../domain/webhook.ts'
 import type { Submission, SubmittedItem } from '../storage/submissions.ts'
 import { checkItem } from './check-item.ts'
 import type { ServiceContext } from './context.ts'
@@ -15,7 +16,7 @@ const FAULTS_MAX = 100
 
 /** Everything that can refuse an operation before it is stored; answers with what there is to store. */
 export const checkSubmission = (
-  { types }: Pick<ServiceContext, 'types'>,
+  { types, webhooks }: Pick<ServiceContext, 'types' | 'webhooks'>,
   principal: Principal,
   request: SubmitRequest,
   requestHash: string,
@@ -30,6 +31,7 @@ export const checkSubmission = (
     throw new AppError('idempotency-key-required', `${type.name} needs an Idempotency-Key header`)
   }
   refuseUnavailable(request)
+  const callbackUrl = checkCallbackUrl(webhooks, request)
   const id = uuidv7()
   const items = checkItems(type, request, id)
   return {
@@ -51,6 +53,7 @@ export const checkSubmission = (
     idempotencyKey: request.idempotencyKey,
     requestHash,
     traceparent: request.traceparent,
+    callbackUrl,
     items,
     shardEnds: request.draft ? [] : shardEnds(type, items.length),
     steps: type.steps,
@@ -58,10 +61,26 @@ export const checkSubmission = (
 }
 
 const refuseUnavailable = (request: SubmitRequest): void => {
-  const member = request.after.length > 0 ? 'after' : request.callbackUrl !== null ? 'callback_url' : null
-  if (member === null) return
-  throw new AppError('not-available-yet', `"${member}" is not available in this version: leave it out`, {
-    errors: [{ detail: 'not available in this version', pointer: `/${member}` }],
+  if (request.after.length === 0) return
+  throw new AppError('not-available-yet', '"after" is not available in this version: leave it out', {
+    errors: [{ detail: 'not available in this version', pointer: '/after' }],
+  })
+}
+
+const checkCallbackUrl = (webhooks: ServiceContext['webhooks'], request: SubmitRequest): string | null => {
+  if (request.callbackUrl === null) return null
+  const pointer = '/callback_url'
+  if (!webhooks) {
+    throw new AppError(
+      'webhooks-not-configured',
+      'this service sends no webhooks, as OPLEDGER_WEBHOOK_SECRET is not set: leave "callback_url" out and poll',
+      { errors: [{ detail: 'no webhooks are sent', pointer }] },
+    )
+  }
+  const parsed = parseCallbackUrl(request.callbackUrl, webhooks.privateAddresses)
+  if ('url' in parsed) return parsed.url
+  throw new AppError('invalid-callback-url', `"callback_url" ${parsed.fault}`, {
+    errors: [{ detail: parsed.fault, pointer }],
   })
 }
 

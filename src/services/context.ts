@@ -1,4 +1,5 @@
 import type { OperationType } from '../domain/operation-type.ts'
+import type { PrivateAddresses } from '../domain/webhook.ts'
 import type { Database } from '../storage/database.ts'
 import type { WakeUps } from '../storage/wake-ups.ts'
 
@@ -13,4 +14,6 @@ export interface ServiceContext {
   database: Database
   types: Types
   wakeUps: WakeUps
+  /** Absent: no secret to sign webhooks with is set, so a `callback_url` is refused. */
+  webhooks?: { privateAddresses: PrivateAddresses }
 }

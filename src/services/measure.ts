@@ -1,10 +1,18 @@
 import { isFinal, OPERATION_STATUSES } from '../domain/operation.ts'
-import { readOpenOperations, readTypeGauges, readWorkersLive, type TypeGauges } from '../storage/gauges.ts'
+import { DELIVERY_STATES } from '../domain/webhook.ts'
+import {
+  readOpenOperations,
+  readTypeGauges,
+  readWebhookDeliveries,
+  readWorkersLive,
+  type TypeGauges,
+} from '../storage/gauges.ts'
 import { readTypeWindows, SILENT_WINDOW, type TypeWindow } from '../storage/type-minutes.ts'
 import type { ServiceContext } from './context.ts'
 import type { Gauge } from './views.ts'
 
 const WINDOW_MINUTES = 5
+const UNDELIVERED_STATES = DELIVERY_STATES.filter((state) => state !== 'delivered')
 const OPEN_STATUSES = OPERATION_STATUSES.filter((status) => !isFinal(status))
 
 /** One series per type. */
@@ -69,11 +77,12 @@ const nothing = (type: string): TypeGauges => ({
 
 /** Gauges of the whole service, over all tenants. Every installed type and every open status has its series, also at 0. */
 export const measure = async ({ database, types }: Pick<ServiceContext, 'database' | 'types'>): Promise<Gauge[]> => {
-  const { operations, standing, windows, workers } = await database.query(async (connection) => ({
+  const { operations, standing, windows, workers, webhooks } = await database.query(async (connection) => ({
     operations: await readOpenOperations(connection),
     standing: await readTypeGauges(connection),
     windows: await readTypeWindows(connection, WINDOW_MINUTES),
     workers: await readWorkersLive(connection),
+    webhooks: await readWebhookDeliveries(connection),
   }))
   const found = new Map(standing.map((gauges) => [gauges.type, gauges]))
   const names = [...new Set([...types.list().map((type) => type.name), ...found.keys(), ...windows.keys()])].sort()
@@ -102,6 +111,12 @@ export const measure = async ({ database, types }: Pick<ServiceContext, 'databas
       help: 'Workers that send heartbeats.',
       labelNames: [],
       values: [{ labels: {}, value: workers }],
+    },
+    {
+      name: 'webhook_deliveries',
+      help: 'Webhooks that have not arrived: still to be sent, given up, or their receiver is gone. Those that ended count for 30 days.',
+      labelNames: ['state'],
+      values: UNDELIVERED_STATES.map((state) => ({ labels: { state }, value: webhooks.get(state) ?? 0 })),
     },
     ...TYPE_GAUGES.map(({ name, help, of }) => ({
       name,

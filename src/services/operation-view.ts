@@ -90,6 +90,7 @@ export const operationView = (
       liveWorkers: pulse.liveWorkers,
     }),
     error: state.error,
+    callbackUrl: state.callbackUrl,
     requestedBy: state.requestedBy,
     reason: state.reason,
     labels: state.labels,

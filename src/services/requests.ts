@@ -82,6 +82,9 @@ export type LedgerPosition = { ord: number; seq: number }
 export type CheckpointPosition = { shard: number }
 export type EventPosition = { version: number }
 
+/** The event of the operation that the last delivery told of. */
+export type WebhookDeliveryPosition = { eventVersion: number }
+
 export interface CaseFilters {
   operationId: string | null
   type: string | null

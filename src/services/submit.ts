@@ -24,7 +24,8 @@ export type Submitted = { replayed: false; state: OperationState } | { replayed:
 /**
  * Stores the operation that `request` asks for, or finds the one that its idempotency key names.
  * Errors: unknown-operation-type, idempotency-key-required, idempotency-key-reused, items-missing, too-many-items,
- * duplicate-item-key, invalid-item-input, invalid-request, not-available-yet.
+ * duplicate-item-key, invalid-item-input, invalid-request, not-available-yet, invalid-callback-url,
+ * webhooks-not-configured.
  */
 export const submitOperation = async (
   context: ServiceContext & { writeSubmission: SubmissionWriter },

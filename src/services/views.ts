@@ -5,6 +5,7 @@ import type { HealthVerdict, Verdict } from '../domain/health.ts'
 import type { EvidenceSource, ItemState } from '../domain/ledger.ts'
 import type { OperationStatus } from '../domain/operation.ts'
 import type { Json } from '../domain/operation-type.ts'
+import type { DeliveryState, WebhookEvent } from '../domain/webhook.ts'
 
 /**
  * What the use cases answer with: rows parsed into named fields. Ids are uuids, times are the database's own text
@@ -72,6 +73,7 @@ export interface OperationView {
   /** Names of the signals that are raised now, for example `heartbeat_late`; empty when all is well. */
   stuckSignals: string[]
   error: { code: string; detail: string } | null
+  callbackUrl: string | null
   requestedBy: string
   reason: string | null
   labels: Record<string, string>
@@ -83,6 +85,36 @@ export interface OperationView {
   completedAt: DbTime | null
   /** The database's clock when the row was read: rates and ages are computed against it, never against ours. */
   now: DbTime
+}
+
+export interface WebhookAttemptView {
+  attempt: number
+  at: DbTime
+  status: number | null
+  error: string | null
+  /** Null: it is being made, or its sender was lost. */
+  durationMs: number | null
+}
+
+export interface WebhookDeliveryView {
+  id: string
+  operationId: string
+  event: WebhookEvent
+  /** The event of the operation that it tells of: its place in the list. */
+  eventVersion: number
+  operationStatus: string
+  url: string
+  state: DeliveryState
+  /** A try is under way. */
+  sending: boolean
+  attempts: number
+  nextAttemptAt: DbTime | null
+  createdAt: DbTime
+  deliveredAt: DbTime | null
+  lastStatus: number | null
+  lastError: string | null
+  /** The last ones, oldest first. */
+  log: WebhookAttemptView[]
 }
 
 export interface ItemView {

@@ -30,7 +30,10 @@ export const approve = (database: Database, decision: ApprovalDecision): Promise
       select 1 from o`.then((rows) => rows.length > 0),
   }))
 
-/** Ends a waiting operation: it is `cancelled`, with the note as its reason, and nothing of it ever ran. */
+/**
+ * Ends a waiting operation: it is `cancelled`, with the note as its reason, and nothing of it ever ran. The webhook that tells
+ * of it is written with it (webhook-outbox.ts).
+ */
 export const reject = (database: Database, decision: ApprovalDecision): Promise<boolean> =>
   database.lockThenWork((sql) => ({
     lock: lockOperation(sql, decision),
@@ -43,11 +46,20 @@ export const reject = (database: Database, decision: ApprovalDecision): Promise<
           completed_at = clock_timestamp(), version = version + 1
         where tenant_id = ${decision.tenantId} and id = ${decision.operationId}::uuid and status = 'awaiting_approval'
           and cancel_requested_at is null
-        returning tenant_id, id, version, status),
+        returning tenant_id, id, version, status, items_total, completed_at, callback_url),
       stopped as (
         update operation_shards s set
           stop_requested = 'cancel', stop_seen_at = clock_timestamp(), version = s.version + 1
-        from o where s.tenant_id = o.tenant_id and s.operation_id = o.id),
+        from o where s.tenant_id = o.tenant_id and s.operation_id = o.id
+        returning s.version),
+      webhook as (
+        insert into webhook_deliveries (tenant_id, operation_id, event_version, event, status, url, facts)
+        select tenant_id, id, version, 'operation.settled', status, callback_url,
+          jsonb_build_object('timestamp', clock_timestamp(),
+            'version', o.version + (select coalesce(sum(version), 0) from stopped),
+            'counts', jsonb_build_object('total', items_total, 'applied', 0, 'skipped', 0, 'failed', 0, 'uncertain', 0),
+            'completed_at', completed_at)
+        from o where callback_url is not null),
       event as (
         insert into operation_events (tenant_id, operation_id, version, kind, status, actor, reason)
         select tenant_id, id, version, 'rejected', status, ${decision.actor}, ${decision.note} from o)

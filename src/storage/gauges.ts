@@ -5,6 +5,7 @@ const OPERATIONS_MAX = 50_000
 const SHARDS_MAX = 50_000
 const CASES_MAX = 50_000
 const DEAD_LETTERS_MAX = 50_000
+const WEBHOOKS_MAX = 50_000
 
 export interface TypeGauges {
   type: string
@@ -62,4 +63,16 @@ export const readWorkersLive = async ({ sql }: Connection): Promise<number> => {
     select count(*)::float8 as n from workers
     where state <> 'gone' and last_seen_at > now() - 2 * beat_ms * interval '1 ms'`
   return row?.n ?? 0
+}
+
+/** Deliveries that have not arrived, per state. */
+export const readWebhookDeliveries = async ({ sql }: Connection): Promise<Map<string, number>> => {
+  const rows = await sql<{ state: string; n: number }>`
+    select state, count(*)::float8 as n
+    from (
+      (select state from webhook_deliveries where state = 'pending' limit ${WEBHOOKS_MAX})
+      union all
+      (select state from webhook_deliveries where state in ('failed', 'disabled') limit ${WEBHOOKS_MAX})) d
+    group by state`
+  return new Map(rows.map((row) => [row.state, row.n]))
 }

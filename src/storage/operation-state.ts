@@ -54,6 +54,7 @@ export interface OperationState {
   compensates: string | null
   after: string[]
   error: { code: string; detail: string } | null
+  callbackUrl: string | null
   createdAt: string
   startedAt: string | null
   completedAt: string | null
@@ -104,7 +105,7 @@ export const readOperationStates = async (
       o.approval_at as "approvalAt", o.approval_note as "approvalNote", o.replay_of as "replayOf", o.preflight_id as "preflightId",
       coalesce((select jsonb_agg(r.id order by r.id) from operations r
         where r.tenant_id = o.tenant_id and r.replay_of = o.id), '[]') as "replayedBy",
-      o.compensates, o.after, o.error, o.created_at as "createdAt", o.started_at as "startedAt",
+      o.compensates, o.after, o.error, o.callback_url as "callbackUrl", o.created_at as "createdAt", o.started_at as "startedAt",
       o.completed_at as "completedAt", clock_timestamp() as now
     from unnest(${ints(keys.map((key) => key.tenantId))}::int[], ${texts(keys.map((key) => key.id))}::uuid[]) as k (t, id)
       join operations o on o.tenant_id = k.t and o.id = k.id,

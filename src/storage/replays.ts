@@ -96,10 +96,11 @@ const insertLocked = async (
   const status = replay.approvalRequired === null ? 'pending' : 'awaiting_approval'
   await sql`
     insert into operations (tenant_id, id, type, type_version, code_version, status, items_total, requested_by, reason,
-      labels, priority, risk, stop_if, approval_required, replay_of, root_id, preflight_id, traceparent)
+      labels, priority, risk, stop_if, approval_required, replay_of, root_id, preflight_id, traceparent,
+      callback_url)
     select tenant_id, ${replay.id}::uuid, type, ${replay.typeVersion}, ${replay.codeVersion}, ${status}, ${replay.targets},
       ${replay.requestedBy}, ${replay.reason}, labels, priority, risk, stop_if, ${replay.approvalRequired}, id, root_id,
-      ${replay.preflightId}::uuid, traceparent
+      ${replay.preflightId}::uuid, traceparent, callback_url
     from operations where tenant_id = ${tenantId} and id = ${replay.of}::uuid`
   let copied = 0
   for (let from = 0; from < now.items; from += ordsPerStatement) {

@@ -97,6 +97,7 @@ export const operations = pgTable(
     startedAt: timestamp('started_at', { withTimezone: true, mode: 'string' }),
     completedAt: timestamp('completed_at', { withTimezone: true, mode: 'string' }),
     resultSummary: jsonb('result_summary'),
+    callbackUrl: text('callback_url'),
   },
   (table) => [primaryKey({ columns: [table.tenantId, table.id], name: 'operations_pkey' })],
 )
@@ -399,6 +400,50 @@ export const operationUploads = pgTable(
     completedAt: timestamp('completed_at', { withTimezone: true, mode: 'string' }),
   },
   (table) => [primaryKey({ columns: [table.tenantId, table.operationId, table.id], name: 'operation_uploads_pkey' })],
+)
+
+export const webhookDeliveries = pgTable(
+  'webhook_deliveries',
+  {
+    tenantId: integer('tenant_id').notNull(),
+    id: uuid().defaultRandom().notNull(),
+    operationId: uuid('operation_id').notNull(),
+    eventVersion: bigint('event_version', { mode: 'number' }).notNull(),
+    event: text().notNull(),
+    status: text().notNull(),
+    facts: jsonb().notNull(),
+    url: text().notNull(),
+    origin: text().generatedAlwaysAs(sql`"substring"(url, '^[^:]+://[^/?#]+'::text)`).notNull(),
+    body: text(),
+    state: text().default('pending').notNull(),
+    attempts: integer().default(0).notNull(),
+    tries: integer().default(0).notNull(),
+    nextAttemptAt: timestamp('next_attempt_at', { withTimezone: true, mode: 'string' }).default(sql`clock_timestamp()`),
+    heldUntil: timestamp('held_until', { withTimezone: true, mode: 'string' }),
+    createdAt: timestamp('created_at', { withTimezone: true, mode: 'string' })
+      .default(sql`clock_timestamp()`)
+      .notNull(),
+    deliveredAt: timestamp('delivered_at', { withTimezone: true, mode: 'string' }),
+    lastStatus: integer('last_status'),
+    lastError: text('last_error'),
+  },
+  (table) => [primaryKey({ columns: [table.tenantId, table.id], name: 'webhook_deliveries_pkey' })],
+)
+
+export const webhookAttempts = pgTable(
+  'webhook_attempts',
+  {
+    tenantId: integer('tenant_id').notNull(),
+    deliveryId: uuid('delivery_id').notNull(),
+    attempt: integer().notNull(),
+    at: timestamp({ withTimezone: true, mode: 'string' }).default(sql`clock_timestamp()`).notNull(),
+    status: integer(),
+    error: text(),
+    durationMs: integer('duration_ms'),
+  },
+  (table) => [
+    primaryKey({ columns: [table.tenantId, table.deliveryId, table.attempt], name: 'webhook_attempts_pkey' }),
+  ],
 )
 
 export const workers = pgTable('workers', {

@@ -67,7 +67,10 @@ export const readSettleFacts = async (
   }
 }
 
-/** Compare-and-set on the version that the facts were read with; the event is written with it. False: somebody was first. */
+/**
+ * Compare-and-set on the version that the facts were read with; the event is written with it, and the webhook that tells of it
+ * (webhook-outbox.ts). False: somebody was first.
+ */
 export const writeStatus = async (
   { sql }: Connection,
   change: {
@@ -88,7 +91,27 @@ export const writeStatus = async (
           else coalesce(started_at, clock_timestamp()) end,
         result_summary = coalesce(${change.summary}::text::jsonb, result_summary)
       where tenant_id = ${change.tenantId} and id = ${change.operationId}::uuid and version = ${change.seenVersion}::bigint
-      returning tenant_id, id, version, status)
+      returning tenant_id, id, version, status, items_total, completed_at, callback_url),
+    webhook as (
+      insert into webhook_deliveries (tenant_id, operation_id, event_version, event, status, url, facts, state,
+        next_attempt_at)
+      select o.tenant_id, o.id, o.version,
+        case when ${change.final} then 'operation.settled' else 'operation.reconciliation_required' end, o.status,
+        o.callback_url, jsonb_build_object('timestamp', clock_timestamp(), 'version', o.version + s.version,
+          'counts', jsonb_build_object('total', o.items_total, 'applied', s.applied, 'skipped', s.skipped,
+            'failed', s.failed, 'uncertain', s.uncertain),
+          'completed_at', o.completed_at),
+        case when gone.yes then 'disabled' else 'pending' end, case when not gone.yes then clock_timestamp() end
+      from o,
+        lateral (
+          select coalesce(sum(version), 0) as version, coalesce(sum(applied), 0) as applied,
+            coalesce(sum(skipped), 0) as skipped, coalesce(sum(failed), 0) as failed, coalesce(sum(uncertain), 0) as uncertain
+          from operation_shards where tenant_id = o.tenant_id and operation_id = o.id) s,
+        lateral (
+          select exists (
+            select from webhook_deliveries d
+            where d.tenant_id = o.tenant_id and d.operation_id = o.id and d.state = 'disabled') as yes) gone
+      where o.callback_url is not null and (${change.final} or o.status = 'reconciliation_required'))
     insert into operation_events (tenant_id, operation_id, version, kind, status, actor)
     select tenant_id, id, version, ${change.final ? 'settled' : 'status_changed'}, status, 'system:settle' from o
     returning version`

@@ -1,4 +1,4 @@
-import { ints, texts } from './array-literal.ts'
+import { ints, sparseTexts, texts } from './array-literal.ts'
 import type { Connection } from './connection.ts'
 
 export interface SubmittedItem {
@@ -29,6 +29,7 @@ export interface Submission {
   idempotencyKey: string | null
   requestHash: string
   traceparent: string | null
+  callbackUrl: string | null
   items: readonly SubmittedItem[]
   /** Upper bounds of the shards' ranges, ascending; the first begins at 0. A draft has none yet. */
   shardEnds: readonly number[]
@@ -76,16 +77,18 @@ export const insertSubmissions = async (
         ${operation((s) => s.deadlineAt)}::timestamptz[], ${operation((s) => s.risk)}::text[],
         ${operation((s) => JSON.stringify(s.stopIf))}::text[], ${operation((s) => s.approvalRequired)}::text[],
         ${operation((s) => s.idempotencyKey)}::text[], ${operation((s) => s.requestHash)}::text[],
-        ${operation((s) => s.traceparent)}::text[])
+        ${operation((s) => s.traceparent)}::text[],
+        ${sparseTexts(submissions.map((s) => s.callbackUrl))}::text[])
         as u (tenant_id, id, type, type_version, code_version, status, items_total, requested_by, reason, labels, priority,
-          run_after, deadline_at, risk, stop_if, approval_required, idempotency_key, request_hash, traceparent)),
+          run_after, deadline_at, risk, stop_if, approval_required, idempotency_key, request_hash, traceparent,
+          callback_url)),
     o as (
       insert into operations (tenant_id, id, type, type_version, code_version, status, items_total, requested_by, reason,
         labels, priority, run_after, deadline_at, risk, stop_if, approval_required, root_id, idempotency_key, request_hash,
-        traceparent)
+        traceparent, callback_url)
       select tenant_id, id, type, type_version, code_version, status, items_total, requested_by, reason, labels::jsonb,
         priority, run_after, deadline_at, risk, stop_if::jsonb, approval_required, id, idempotency_key, request_hash,
-        traceparent
+        traceparent, callback_url
       from u order by tenant_id, idempotency_key
       on conflict (tenant_id, idempotency_key) where idempotency_key is not null do nothing
       returning tenant_id, id, type, type_version, status, requested_by, reason, priority, run_after, deadline_at, created_at),

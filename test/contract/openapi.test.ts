@@ -66,6 +66,9 @@ describe('the OpenAPI document', () => {
         'GET /incidents',
         'GET /incidents/{id}',
         'POST /incidents/{id}/resolve',
+        'GET /operations/{id}/webhook-deliveries',
+        'GET /webhook-deliveries/{id}',
+        'POST /webhook-deliveries/{id}/redeliver',
         'GET /operation-types',
         'GET /operation-types/{name}',
         'POST /operation-types/{name}/pause',
@@ -123,6 +126,7 @@ describe('the OpenAPI document', () => {
       'Replay',
       'Approval',
       'ResolveIncident',
+      'RedeliverWebhook',
     ])
     for (const [name, schema] of Object.entries(document.components.schemas))
       if (!requests.has(name)) look(schema, name)

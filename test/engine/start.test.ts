@@ -1,12 +1,14 @@
 import type { ChildProcess } from 'node:child_process'
-import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
 import net from 'node:net'
 import os from 'node:os'
 import path from 'node:path'
+import { Webhook } from 'standardwebhooks'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { choosePort } from '../../src/embedded/postmaster.ts'
 import { isAlive, isOccupied } from '../../src/embedded/process-table.ts'
 import { spawnScript, until, waitForExit, waitForLine } from '../support/processes.ts'
+import { startWebhookReceiver } from '../support/webhook-receiver.ts'
 
 /** The whole of `npm start`, as real processes on a data directory of their own. Needs /proc to see the children. */
 const root = mkdtempSync(path.join(os.tmpdir(), 'opledger-start-'))
@@ -77,6 +79,7 @@ describe.runIf(process.platform === 'linux')('start', () => {
       const now = [...childrenOf(service, 'worker'), ...childrenOf(service, 'api')]
       return now.length === 3 && isGone([...workers, ...api]) && (await isReady())
     })
+    await expectWebhook()
     const all = [...childrenOf(service, 'worker'), ...childrenOf(service, 'api')]
     service.kill('SIGTERM')
     service.kill('SIGTERM') // npm and the process group deliver it twice
@@ -84,6 +87,31 @@ describe.runIf(process.platform === 'linux')('start', () => {
     expect(isGone(all)).toBe(true)
     expect(isOccupied(cluster)).toBe(false)
   })
+
+  /** It made a secret of its own, for api and workers, and may call this machine. */
+  const expectWebhook = async (): Promise<void> => {
+    const file = path.join(root, 'data', 'webhook-secret')
+    expect(statSync(file).mode & 0o777).toBe(0o600)
+    const receiver = await startWebhookReceiver()
+    try {
+      const answer = await fetch(`http://127.0.0.1:${port}/operations`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({
+          type: 'example-notify',
+          items: [{ key: 'a', input: { to: 'somebody' } }],
+          callback_url: receiver.url,
+        }),
+      })
+      expect(answer.status).toBe(202)
+      await until('the webhook arrived', () => receiver.received.length === 1)
+      const [{ headers, body } = { headers: {}, body: '' }] = receiver.received
+      const payload = new Webhook(readFileSync(file, 'utf8').trim()).verify(String(body), headers)
+      expect(payload).toMatchObject({ type: 'operation.settled', data: { operation: { status: 'succeeded' } } })
+    } finally {
+      await receiver.close()
+    }
+  }
 
   it('killed itself, it takes api and workers along, and its PostgreSQL is adopted by the next one', async () => {
     const service = start()

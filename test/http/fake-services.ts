@@ -141,6 +141,11 @@ export class FakeServices {
       decideApproval: async () => {
         throw new AppError('operation-not-found', 'There is no such operation')
       },
+      listWebhookDeliveries: async () => ({ items: [], next: null }),
+      getWebhookDelivery: async () => null,
+      redeliverWebhook: async () => {
+        throw new AppError('webhook-delivery-in-progress', 'It is being sent')
+      },
       listOperationTypes: async () => [],
       getOperationType: async () => null,
       pauseOperationType: async () => {
@@ -204,6 +209,7 @@ export const makeOperation = (status: OperationStatus): OperationView => ({
   risk: 'high',
   stuckSignals: [],
   error: null,
+  callbackUrl: null,
   requestedBy: 'dev',
   reason: null,
   labels: {},

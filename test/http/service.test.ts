@@ -47,6 +47,16 @@ describe('AUTH=keys', () => {
     await app.close()
   })
 
+  it('asks for operate to send a webhook again', async () => {
+    const { app } = await open(['read', 'write'])
+    const url = `/webhook-deliveries/wh_${'0'.repeat(32)}`
+    const headers = { authorization: `Bearer ${KEY}` }
+    expect((await app.inject({ url, headers })).json().code).toBe('webhook-delivery-not-found')
+    const answer = await app.inject({ method: 'POST', url: `${url}/redeliver`, headers, payload: {} })
+    expect([answer.statusCode, answer.json().code]).toEqual([403, 'forbidden'])
+    await app.close()
+  })
+
   it.each(['/livez', '/readyz', '/metrics', '/openapi.json', '/docs', '/problems/internal'])(
     'leaves %s open',
     async (url) => {

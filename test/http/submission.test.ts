@@ -159,7 +159,7 @@ describe('a submission that is refused stores nothing', () => {
     ['an empty list of items', grant({ items: [] }), 422, 'items-missing', ['/items']],
     ['a key that the type needs', grant({ type: 'strict' }), 400, 'idempotency-key-required'],
     ['a predecessor', grant({ after: [`op_${'0'.repeat(32)}`] }), 422, 'not-available-yet', ['/after']],
-    ['a callback', grant({ callback_url: 'https://x.test/' }), 422, 'not-available-yet', ['/callback_url']],
+    ['a callback', grant({ callback_url: 'https://x.test/' }), 422, 'webhooks-not-configured', ['/callback_url']],
     ['a looser stop condition', grant({ stop_if: ['downstream_error_rate_5m > 99%'] }), 400, 'invalid-request'],
     ['a stop condition that is none', grant({ stop_if: ['rubbish'] }), 400, 'invalid-request', ['/stop_if/0']],
     ['a time that is none', grant({ run_after: 'tomorrow' }), 400, 'invalid-request', ['/run_after']],

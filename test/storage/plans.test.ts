@@ -8,7 +8,8 @@ import { claimIntents } from '../../src/storage/run/claim-intents.ts'
 import { claimExpiredShards, claimReadyShards } from '../../src/storage/run/claim-shards.ts'
 import { renewLeases } from '../../src/storage/run/heartbeat.ts'
 import { readDueRetries, readOrphanedIntents, readWindow } from '../../src/storage/run/window.ts'
-import { readSettleFacts, readUnsettled } from '../../src/storage/settle.ts'
+import { readSettleFacts, readUnsettled, writeStatus } from '../../src/storage/settle.ts'
+import { disableSiblings, finishTry, forgetOldDeliveries, takeDueDeliveries } from '../../src/storage/webhook-outbox.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { GRANT, TENANT } from '../support/races.ts'
 
@@ -22,6 +23,8 @@ const BIG_TABLES = [
   'item_retries',
   'ledger_entries',
   'reconciliation_cases',
+  'webhook_deliveries',
+  'webhook_attempts',
 ]
 
 let testDatabase: TestDatabase
@@ -60,7 +63,13 @@ beforeAll(async () => {
           next_lookup_at, closed_at, resolution)
         select 1, id, 0, 0, 'grant', 'i0', 'old:' || g, 1,
           case g % 100 when 0 then 'in_doubt_elsewhere' else 'send_outcome_unknown' end,
-          now() + g * interval '1 s', case when g % 100 > 3 then now() end, case when g % 100 > 3 then 'applied' end from ids`)
+          now() + g * interval '1 s', case when g % 100 > 3 then now() end, case when g % 100 > 3 then 'applied' end from ids;
+      insert into webhook_deliveries (tenant_id, operation_id, event_version, event, status, facts, url, state, next_attempt_at,
+          delivered_at)
+        select 1, id, 2, 'operation.settled', 'succeeded', '{}', 'https://r' || g % 50 || '.example/',
+          case g % 20 when 1 then 'pending' else 'delivered' end, case g % 20 when 1 then now() + g % 100 * interval '1 min' end,
+          case g % 20 when 1 then null else now() end from ids where g % 20 > 0;
+      insert into webhook_attempts (tenant_id, delivery_id, attempt, status) select 1, id, 1, 204 from webhook_deliveries`)
   })
   await database.query(({ script }) => script('analyze'))
 }, 120_000)
@@ -101,6 +110,18 @@ const readWhole = (plan: string): string[] =>
     .map(([, table = '']) => table.replace(/_\d{6}$|_default$/, ''))
     .filter((table) => BIG_TABLES.includes(table))
 
+/** A take of webhooks as far as its statements, each of which finds nothing in a plan. */
+const takeWebhooks = (connection: Connection) => {
+  const sql = async <T extends object>(strings: TemplateStringsArray, ...parameters: readonly Parameter[]) =>
+    strings.join('').includes('pg_try_advisory_xact_lock')
+      ? ([{ held: true }] as unknown as T[])
+      : connection.sql<T>(strings, ...parameters)
+  const isDue = async () => true
+  const taking = { query: isDue, transaction: (work: (c: unknown) => unknown) => work({ sql }) } as unknown as Database
+  return takeDueDeliveries(taking, { limit: 32, perOrigin: 4, afterOrigin: '', holdMs: 1_000, triesMax: 10 })
+}
+const webhook = { tenantId: TENANT, id: uuidv7() }
+
 const shard = { tenantId: TENANT, operationId: uuidv7(), shard: 0, workerId: crypto.randomUUID(), epoch: 2, steps: [] }
 const worker = { workerId: shard.workerId, types: [GRANT] }
 const window = [{ ord: 0, key: 'i0', step: '', effectKey: '30:0', inputHash: 'h' }]
@@ -130,6 +151,30 @@ test.each<[string, (connection: Connection) => Promise<unknown>]>([
   ],
   ['doubts that are explained', (c) => readExplainedDoubts(c, 64)],
   ['the settle sweep', (c) => readUnsettled(c, 100)],
+  [
+    'the write of a status, with its webhook',
+    (c) =>
+      writeStatus(c, {
+        ...{ tenantId: TENANT, operationId: shard.operationId, seenVersion: '1' },
+        ...{ status: 'succeeded', final: true, summary: null },
+      }),
+  ],
+  ['the take of webhooks', takeWebhooks],
+  [
+    'the end of a try',
+    (c) =>
+      finishTry(c, {
+        ...webhook,
+        attempt: 1,
+        status: 204,
+        error: null,
+        durationMs: 1,
+        state: 'delivered',
+        delayMs: null,
+      }),
+  ],
+  ['the end of a receiver', (c) => disableSiblings(c, webhook)],
+  ['the forgetting of webhooks', forgetOldDeliveries],
 ])('%s reads no big table from end to end', async (_, work) => {
   const plans = await plansOf(work)
   expect(plans).not.toEqual([])

@@ -35,7 +35,13 @@ export const items = (count: number, effectKey: (ord: number) => string = () => 
 /** Stores an operation as a submission does. */
 export const storeOperation = async (
   database: Database,
-  operation: { items: readonly StoredItem[]; type?: string; shards?: number; steps?: readonly string[] },
+  operation: {
+    items: readonly StoredItem[]
+    type?: string
+    shards?: number
+    steps?: readonly string[]
+    callbackUrl?: string
+  },
 ): Promise<string> => {
   const id = uuidv7()
   const { shards = 1, type = GRANT.name, steps = [] } = operation
@@ -60,6 +66,7 @@ export const storeOperation = async (
         idempotencyKey: null,
         requestHash: 'h',
         traceparent: null,
+        callbackUrl: operation.callbackUrl ?? null,
         items: operation.items.map(({ key, effectKey, input = '{}' }) => ({ key, effectKey, input, inputHash: 'h' })),
         shardEnds: Array.from({ length: shards }, (_, shard) =>
           Math.floor((operation.items.length * (shard + 1)) / shards),
@@ -76,7 +83,7 @@ export const wipe = (database: Database): Promise<void> =>
   database.transaction(async ({ script }) => {
     await script(`set local opledger.retention = 'on';
       truncate operations, operation_items, operation_shards, operation_events, effects, item_retries, ledger_entries,
-        reconciliation_cases, dead_letters, callback_inbox`)
+        reconciliation_cases, dead_letters, callback_inbox, webhook_deliveries, webhook_attempts`)
   })
 
 export const claimOne = async (database: Database, type = GRANT, workerId = randomUUID()): Promise<ClaimedShard> => {

@@ -4,6 +4,7 @@ import type { OperationType } from '../../src/domain/operation-type.ts'
 import { type Engine, startEngine } from '../../src/engine/loop.ts'
 import { openTypeMeter } from '../../src/engine/type-meter.ts'
 import { startMaintenance } from '../../src/maintenance/schedule.ts'
+import type { WebhookSettings } from '../../src/maintenance/webhooks.ts'
 import { openDatabase } from '../../src/storage/database.ts'
 import { openWakeUps } from '../../src/storage/wake-ups.ts'
 
@@ -23,6 +24,7 @@ export const startTestEngine = async (options: {
   types: readonly OperationType[]
   concurrency?: number
   maintenance?: boolean
+  webhooks?: WebhookSettings
 }): Promise<TestEngine> => {
   const { url, types, concurrency = 4 } = options
   const workerId = randomUUID()
@@ -51,7 +53,13 @@ export const startTestEngine = async (options: {
   })
   const registry = { get: (name: string) => types.find((type) => type.name === name), list: () => [...types] }
   const maintenance =
-    options.maintenance === false ? null : startMaintenance({ database, types: registry, wakeUps }, log)
+    options.maintenance === false
+      ? null
+      : startMaintenance(
+          { database, types: registry, wakeUps },
+          log,
+          options.webhooks ?? { secrets: [], privateAddresses: 'refuse' },
+        )
   return {
     workerId,
     logged: () => [...messages],

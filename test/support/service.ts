@@ -53,6 +53,7 @@ export const openTestService = async (sources: {
   env?: Record<string, string>
   /** What `{secret.X}` reads. */
   secrets?: Record<string, string>
+  webhooks?: ServiceContext['webhooks']
 }): Promise<TestService> => {
   const testDatabase = await createTestDatabase()
   const database = openDatabase({ url: testDatabase.url, size: 8, name: 'test service' })
@@ -66,7 +67,7 @@ export const openTestService = async (sources: {
     ? { get: (name: string) => given.find((type) => type.name === name), list: () => [...given] }
     : registry
   const wakeUps = openWakeUps({ url: testDatabase.url, name: 'test service', onFault: () => {} })
-  const context: ServiceContext = { database, types, wakeUps }
+  const context: ServiceContext = { database, types, wakeUps, ...(sources.webhooks && { webhooks: sources.webhooks }) }
   const services = assembleServices(context)
 
   const all = async <T, P>(read: (position: P | null) => Promise<{ items: T[]; next: P | null } | null>) => {

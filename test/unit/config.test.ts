@@ -16,6 +16,8 @@ const file = (name: string, text: string): string => {
   return full
 }
 
+const secretOf = (bytes: number): string => `whsec_${Buffer.alloc(bytes, 'hunter').toString('base64')}`
+
 describe('defaults', () => {
   it('start needs nothing at all', () => {
     const config = loadConfig({}, 'start')
@@ -32,6 +34,8 @@ describe('defaults', () => {
       dataDir: path.resolve('.opledger'),
       workers: 1,
       workerConcurrency: 8,
+      webhookSecrets: [],
+      webhookPrivateAddresses: 'allow',
     })
   })
   it.each<[ProcessKind, Environment, string]>([
@@ -45,6 +49,16 @@ describe('defaults', () => {
     ['start', { HOST: '0.0.0.0' }, 'keys'],
   ])('AUTH of %s with %j is %s', (kind, env, auth) => {
     expect(loadConfig(env, kind).auth).toBe(auth)
+  })
+  it.each<[ProcessKind, Environment, string]>([
+    ['start', {}, 'allow'],
+    ['start', { HOST: '0.0.0.0' }, 'refuse'],
+    ['start', { AUTH: 'keys' }, 'refuse'],
+    ['start', { OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES: 'refuse' }, 'refuse'],
+    ['api', { DATABASE_URL: url, AUTH: 'off' }, 'refuse'],
+    ['worker', { DATABASE_URL: url, OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES: 'allow' }, 'allow'],
+  ])('webhooks of %s with %j into private networks: %s', (kind, env, expected) => {
+    expect(loadConfig(env, kind).webhookPrivateAddresses).toBe(expected)
   })
   it('an empty value counts as absent', () => {
     expect(loadConfig({ PORT: '', HOST: '', OPLEDGER_TYPES: '' }, 'start')).toMatchObject({ port: 3000, types: [] })
@@ -121,6 +135,14 @@ describe('refusals are one line that names the key', () => {
     ['DATABASE_URL', 'api', { DATABASE_URL: 'hunter2' }],
     ['DATABASE_URL', 'api', { DATABASE_URL: url, DATABASE_URL_FILE: '/x' }],
     ['DATABASE_URL_FILE', 'api', { DATABASE_URL_FILE: '/does/not/exist' }],
+    ['OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES', 'start', { OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES: 'yes' }],
+    ['OPLEDGER_WEBHOOK_SECRET', 'start', { OPLEDGER_WEBHOOK_SECRET: 'hunter2' }],
+    ['OPLEDGER_WEBHOOK_SECRET', 'api', { DATABASE_URL: url, OPLEDGER_WEBHOOK_SECRET: secretOf(23) }],
+    ['OPLEDGER_WEBHOOK_SECRET', 'worker', { DATABASE_URL: url, OPLEDGER_WEBHOOK_SECRET: secretOf(65) }],
+    ['OPLEDGER_WEBHOOK_SECRET', 'start', { OPLEDGER_WEBHOOK_SECRET: `${secretOf(24)} hunter2` }],
+    ['OPLEDGER_WEBHOOK_SECRET', 'start', { OPLEDGER_WEBHOOK_SECRET_FILE: file('bad-webhook', 'hunter2') }],
+    ['OPLEDGER_WEBHOOK_SECRET', 'start', { OPLEDGER_WEBHOOK_SECRET: 'hunter2', OPLEDGER_WEBHOOK_SECRET_FILE: '/x' }],
+    ['OPLEDGER_WEBHOOK_SECRET_FILE', 'start', { OPLEDGER_WEBHOOK_SECRET_FILE: '/does/not/exist' }],
     ['OPLEDGER_TYPE', 'start', { OPLEDGER_TYPE: 'x.yaml' }],
     ['OPLEDGER_SECRET', 'start', { OPLEDGER_SECRET: 'hunter2' }],
     ['OPLEDGER_SECRET_', 'start', { OPLEDGER_SECRET_: 'hunter2' }],
@@ -163,6 +185,23 @@ describe('secrets', () => {
       undefined,
     ])
   })
+  it('of webhooks are one or several', () => {
+    const [old, fresh] = [secretOf(24), secretOf(64)]
+    const read = (text: string) => loadConfig({ OPLEDGER_WEBHOOK_SECRET: text }, 'start').webhookSecrets
+    expect(read(old)).toEqual([old])
+    expect(read(` ${fresh}\t${old} `)).toEqual([fresh, old])
+    const path = file('webhook', `${fresh}\n${old}\n`)
+    expect(loadConfig({ OPLEDGER_WEBHOOK_SECRET_FILE: path }, 'start').webhookSecrets).toEqual([fresh, old])
+  })
+  it('of webhooks are shown nowhere', () => {
+    const secret = secretOf(32)
+    const shown = loadConfig({ OPLEDGER_WEBHOOK_SECRET: secret }, 'start')
+    for (const printed of [JSON.stringify(shown), inspect(shown, { depth: 9 })]) {
+      expect(printed).not.toContain(secret)
+      expect(printed).toContain('[redacted]')
+    }
+    expect(shown.env).toEqual({})
+  })
   it('are not in what placeholders may read', () => {
     expect(config.env).toEqual({ DIRECTORY_URL: 'http://directory.example' })
   })
@@ -174,6 +213,15 @@ describe('secrets', () => {
 })
 
 it('children of start are told the database and the decided AUTH', () => {
-  expect(childEnvironment(url, 'off')).toMatchObject({ DATABASE_URL: url, AUTH: 'off' })
-  expect(childEnvironment(url, 'off')).not.toHaveProperty('DATABASE_URL_FILE')
+  const decided = { databaseUrl: url, auth: 'off', webhookPrivateAddresses: 'allow', webhookSecretFile: null } as const
+  expect(childEnvironment(decided)).toMatchObject({
+    DATABASE_URL: url,
+    AUTH: 'off',
+    OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES: 'allow',
+  })
+  expect(childEnvironment(decided)).not.toHaveProperty('DATABASE_URL_FILE')
+  expect(childEnvironment(decided)).not.toHaveProperty('OPLEDGER_WEBHOOK_SECRET_FILE')
+  expect(childEnvironment({ ...decided, webhookSecretFile: '/x' })).toMatchObject({
+    OPLEDGER_WEBHOOK_SECRET_FILE: '/x',
+  })
 })

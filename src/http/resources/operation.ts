@@ -68,6 +68,7 @@ export const OperationResource = z
       .array(z.string())
       .describe('Signals that are raised now, for example heartbeat_late or no_worker.'),
     error: z.object({ code: z.string(), detail: z.string() }).nullable(),
+    callback_url: z.string().nullable().describe('Where webhooks go, in one spelling.'),
     requested_by: z.string(),
     reason: z.string().nullable(),
     labels: z.record(z.string(), z.string()),
@@ -88,6 +89,7 @@ export const OperationResource = z
       events: z.string(),
       replay_preflight: z.string(),
       replay: z.string(),
+      webhook_deliveries: z.string(),
     }),
   })
   .meta({ id: 'Operation' })
@@ -134,6 +136,7 @@ export const toOperation = (view: OperationView): OperationResource => ({
   risk: view.risk,
   stuck_signals: view.stuckSignals,
   error: view.error,
+  callback_url: view.callbackUrl,
   requested_by: view.requestedBy,
   reason: view.reason,
   labels: view.labels,
@@ -161,6 +164,7 @@ const toLinks = (id: string): OperationResource['links'] => {
     events: `${self}/events`,
     replay_preflight: `${self}/replay-preflight`,
     replay: `${self}/replay`,
+    webhook_deliveries: `${self}/webhook-deliveries`,
   }
 }
 

@@ -52,7 +52,11 @@ export const SubmitBody = z
       .boolean()
       .optional()
       .describe('Items can be uploaded until it is started with `POST /operations/{id}/start`.'),
-    callback_url: textField(MAX_CALLBACK_URL_BYTES).nullish(),
+    callback_url: textField(MAX_CALLBACK_URL_BYTES)
+      .nullish()
+      .describe(
+        'An absolute https or http URL without credentials and fragment. A signed webhook goes there when the operation is settled. A replay inherits it.',
+      ),
     after: z.array(textField(MAX_ITEM_KEY_BYTES)).max(MAX_AFTER).optional().describe('Ids of operations.'),
     stop_if: z
       .array(textField(MAX_STOP_CONDITION_BYTES))

@@ -1,0 +1,52 @@
+import { AppError } from '../domain/errors.ts'
+import { operationExists } from '../storage/operations.ts'
+import { findDeliveryRow, listDeliveryRows, redeliver } from '../storage/webhook-deliveries.ts'
+import type { ServiceContext } from './context.ts'
+import { readPage } from './paging.ts'
+import type { Principal } from './principal.ts'
+import type { PageRequest, WebhookDeliveryPosition } from './requests.ts'
+import type { Page, WebhookDeliveryView } from './views.ts'
+
+type DatabaseContext = Pick<ServiceContext, 'database'>
+
+/** Those of one operation, with their log, in the order of its events. Null: the tenant has no such operation. */
+export const listWebhookDeliveries = (
+  { database }: DatabaseContext,
+  { tenantId }: Principal,
+  operationId: string,
+  { limit, position }: PageRequest<WebhookDeliveryPosition>,
+): Promise<Page<WebhookDeliveryView, WebhookDeliveryPosition> | null> =>
+  database.query(async (connection) => {
+    if (!(await operationExists(connection, tenantId, operationId))) return null
+    return readPage(
+      limit,
+      (rows) => listDeliveryRows(connection, tenantId, operationId, position?.eventVersion ?? null, rows),
+      ({ eventVersion }): WebhookDeliveryPosition => ({ eventVersion }),
+    )
+  })
+
+export const getWebhookDelivery = (
+  { database }: DatabaseContext,
+  { tenantId }: Principal,
+  id: string,
+): Promise<WebhookDeliveryView | null> => database.query((connection) => findDeliveryRow(connection, tenantId, id))
+
+/**
+ * Has a delivery sent again, with the same id and the same bytes, whatever became of it: also one whose receiver said that it
+ * is gone, as the person who asks may know better. Errors: webhook-delivery-not-found, webhook-delivery-in-progress.
+ */
+export const redeliverWebhook = async (
+  { database }: DatabaseContext,
+  { tenantId }: Principal,
+  id: string,
+): Promise<WebhookDeliveryView> => {
+  const { isDue, delivery } = await database.query(async (connection) => ({
+    isDue: await redeliver(connection, tenantId, id),
+    delivery: await findDeliveryRow(connection, tenantId, id),
+  }))
+  if (!delivery) throw new AppError('webhook-delivery-not-found', 'there is no such webhook delivery')
+  if (!isDue) {
+    throw new AppError('webhook-delivery-in-progress', 'the delivery is being sent just now: read what becomes of it')
+  }
+  return delivery
+}
