@@ -31,6 +31,7 @@ export const ERROR_CODES = [
   'too-many-items',
   'idempotency-key-required',
   'idempotency-key-reused',
+  'invalid-predecessor',
   'not-available-yet',
   'version-conflict',
   'operation-already-final',

@@ -202,6 +202,13 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     meaning: 'The key was used before with a different body. Nothing was stored.',
     action: 'Use a new key for a new intent; to retry, send the body unchanged.',
   },
+  'invalid-predecessor': {
+    status: 422,
+    title: 'An operation in "after" cannot be waited for',
+    meaning:
+      '`after` names something that is no operation of the caller, or the same one twice. Nothing was stored. An operation can only name such that exist before it, so no cycle can be written.',
+    action: 'Use the `id` of accepted operations as they were given. `errors` points to the entries.',
+  },
   'not-available-yet': {
     status: 422,
     title: 'This is not available yet',

@@ -1,5 +1,6 @@
 import type { Log } from '../log.ts'
 import type { ServiceContext } from '../services/context.ts'
+import { afterSweep } from './after-sweep.ts'
 import { abandonedUploads, deadlines, housekeeping } from './janitor.ts'
 import { reconciler } from './reconciler.ts'
 import { repeat } from './service.ts'
@@ -11,6 +12,7 @@ export const startMaintenance = (context: ServiceContext, log: Log): { stop(): P
   const services = [
     repeat(reconciler(context, log), log),
     repeat(settleSweep(context, log), log),
+    repeat(afterSweep(context, log), log),
     repeat(deadlines(context, log), log),
     repeat(abandonedUploads(context), log),
     repeat(housekeeping(context, log), log),

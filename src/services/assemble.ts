@@ -89,9 +89,10 @@ export const assembleServices = (base: ServiceContext) => {
   return {
     async submitOperation(principal: Principal, request: SubmitRequest) {
       const submitted = await submitOperation(context, principal, request)
-      return submitted.replayed
-        ? { operation: await shown(principal, submitted.id), replayed: true }
-        : { operation: await view(submitted.state), replayed: false }
+      const { replayed } = submitted
+      return 'id' in submitted
+        ? { operation: await shown(principal, submitted.id), replayed }
+        : { operation: await view(submitted.state), replayed }
     },
     getOperation: (principal: Principal, id: string) => getOperation(context, principal, id),
     listOperations: (principal: Principal, filters: OperationFilters, page: PageRequest<OperationPosition>) =>

@@ -57,10 +57,9 @@ export const checkSubmission = (
 }
 
 const refuseUnavailable = (request: SubmitRequest): void => {
-  const member = request.after.length > 0 ? 'after' : request.callbackUrl !== null ? 'callback_url' : null
-  if (member === null) return
-  throw new AppError('not-available-yet', `"${member}" is not available in this version: leave it out`, {
-    errors: [{ detail: 'not available in this version', pointer: `/${member}` }],
+  if (request.callbackUrl === null) return
+  throw new AppError('not-available-yet', '"callback_url" is not available in this version: leave it out', {
+    errors: [{ detail: 'not available in this version', pointer: '/callback_url' }],
   })
 }
 

@@ -1,3 +1,4 @@
+import type { AfterWhen } from '../domain/after.ts'
 import type { Fault } from '../domain/errors.ts'
 import type { Json } from '../domain/operation-type.ts'
 
@@ -16,7 +17,9 @@ export interface SubmitRequest {
   deadlineAt: string | null
   draft: boolean
   callbackUrl: string | null
-  after: string[]
+  /** Null: not the id of an operation. */
+  after: (string | null)[]
+  afterWhen: AfterWhen
   stopIf: string[]
   idempotencyKey: string | null
   /** The body as parsed, for the RFC 8785 hash. Its depth is bounded (`MAX_JSON_DEPTH`). */

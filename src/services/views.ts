@@ -1,3 +1,4 @@
+import type { AfterWhen } from '../domain/after.ts'
 import type { DeadLetterStatus, IncidentStatus } from '../domain/dead-letter.ts'
 import type { FailureClass } from '../domain/failure.ts'
 import type { HealthVerdict, Verdict } from '../domain/health.ts'
@@ -67,6 +68,9 @@ export interface OperationView {
   replayedBy: string[]
   compensates: string | null
   after: string[]
+  afterWhen: AfterWhen | null
+  /** Of `after`, those that have not ended yet, while it waits for them. */
+  waitingFor: string[]
   risk: string
   /** Names of the signals that are raised now, for example `heartbeat_late`; empty when all is well. */
   stuckSignals: string[]

@@ -7,6 +7,7 @@
 import { sql } from 'drizzle-orm'
 import {
   bigint,
+  boolean,
   doublePrecision,
   integer,
   jsonb,
@@ -87,6 +88,9 @@ export const operations = pgTable(
     preflightId: uuid('preflight_id'),
     compensates: uuid(),
     after: jsonb().default([]).notNull(),
+    afterWhen: text('after_when'),
+    afterOpen: boolean('after_open').default(false).notNull(),
+    awaited: boolean().default(false).notNull(),
     idempotencyKey: text('idempotency_key'),
     requestHash: text('request_hash'),
     traceparent: text(),
@@ -99,6 +103,19 @@ export const operations = pgTable(
     resultSummary: jsonb('result_summary'),
   },
   (table) => [primaryKey({ columns: [table.tenantId, table.id], name: 'operations_pkey' })],
+)
+
+export const operationDependencies = pgTable(
+  'operation_dependencies',
+  {
+    tenantId: integer('tenant_id').notNull(),
+    operationId: uuid('operation_id').notNull(),
+    afterId: uuid('after_id').notNull(),
+    endedAs: text('ended_as'),
+  },
+  (table) => [
+    primaryKey({ columns: [table.tenantId, table.operationId, table.afterId], name: 'operation_dependencies_pkey' }),
+  ],
 )
 
 export const operationItems = pgTable(

@@ -1,5 +1,5 @@
 import { ints, texts } from './array-literal.ts'
-import type { Connection } from './connection.ts'
+import type { Connection, TransactionConnection } from './connection.ts'
 
 export interface SubmittedItem {
   key: string
@@ -46,7 +46,7 @@ export interface Stored {
  * next one. A submission whose idempotency key is taken is left out whole. Answers with what was stored, by id.
  */
 export const insertSubmissions = async (
-  { sql }: Connection,
+  { sql }: TransactionConnection,
   submissions: readonly Submission[],
 ): Promise<Map<string, Stored>> => {
   const operation = (pick: (submission: Submission) => string | null): string => texts(submissions.map(pick))

@@ -196,6 +196,8 @@ export const makeOperation = (status: OperationStatus): OperationView => ({
   replayedBy: [],
   compensates: null,
   after: [],
+  afterWhen: null,
+  waitingFor: [],
   risk: 'high',
   stuckSignals: [],
   error: null,

@@ -1,6 +1,7 @@
 import { is, Table } from 'drizzle-orm'
 import { getTableConfig, type PgTable } from 'drizzle-orm/pg-core'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { AFTER_WHEN } from '../../src/domain/after.ts'
 import { EFFECT_STATES } from '../../src/domain/effect.ts'
 import { FAILURE_CLASSES } from '../../src/domain/failure.ts'
 import { EVIDENCE_SOURCES, ITEM_STATES } from '../../src/domain/ledger.ts'
@@ -71,6 +72,8 @@ describe('schema.ts and the migrations', () => {
 test.each([
   ['operations_status', OPERATION_STATUSES],
   ['operations_final', FINAL_STATUSES],
+  ['operations_after_when', AFTER_WHEN],
+  ['operation_dependencies_ended_as', FINAL_STATUSES],
   ['operations_risk', ['low', 'medium', 'high']],
   ['operation_shards_state', ['ready', 'leased', 'done']],
   ['operation_shards_stop', ['pause', 'cancel']],

@@ -13,7 +13,7 @@ import { claimReadyShards, type RunnableType } from '../../src/storage/run/claim
 import type { Converged, Evidence, Report } from '../../src/storage/run/converge.ts'
 import type { ClaimedShard, Lease, ShardKey } from '../../src/storage/run/lease.ts'
 import { readWindow } from '../../src/storage/run/window.ts'
-import { insertSubmissions } from '../../src/storage/submissions.ts'
+import { insertSubmissions, type Submission } from '../../src/storage/submissions.ts'
 import { until } from './processes.ts'
 
 export const TENANT = 1
@@ -32,42 +32,47 @@ export interface StoredItem {
 export const items = (count: number, effectKey: (ord: number) => string = () => randomUUID()): StoredItem[] =>
   Array.from({ length: count }, (_, ord) => ({ key: `i${ord}`, effectKey: effectKey(ord) }))
 
+interface StoredOperation {
+  items: readonly StoredItem[]
+  type?: string
+  shards?: number
+  status?: Submission['status']
+}
+
+export const submissionOf = (operation: StoredOperation): Submission => {
+  const { shards = 1, type = GRANT.name, status = 'pending' } = operation
+  return {
+    tenantId: TENANT,
+    id: uuidv7(),
+    type,
+    typeVersion: 1,
+    codeVersion: 'c1',
+    status,
+    requestedBy: 'tester',
+    reason: null,
+    labels: {},
+    priority: 0,
+    runAfter: null,
+    deadlineAt: null,
+    risk: 'low',
+    stopIf: [],
+    approvalRequired: status === 'awaiting_approval' ? 'always' : null,
+    idempotencyKey: null,
+    requestHash: 'h',
+    traceparent: null,
+    items: operation.items.map(({ key, effectKey, input = '{}' }) => ({ key, effectKey, input, inputHash: 'h' })),
+    shardEnds:
+      status === 'draft'
+        ? []
+        : Array.from({ length: shards }, (_, shard) => Math.floor((operation.items.length * (shard + 1)) / shards)),
+  }
+}
+
 /** Stores an operation as a submission does. */
-export const storeOperation = async (
-  database: Database,
-  operation: { items: readonly StoredItem[]; type?: string; shards?: number },
-): Promise<string> => {
-  const id = uuidv7()
-  const { shards = 1, type = GRANT.name } = operation
-  await database.query((connection) =>
-    insertSubmissions(connection, [
-      {
-        tenantId: TENANT,
-        id,
-        type,
-        typeVersion: 1,
-        codeVersion: 'c1',
-        status: 'pending',
-        requestedBy: 'tester',
-        reason: null,
-        labels: {},
-        priority: 0,
-        runAfter: null,
-        deadlineAt: null,
-        risk: 'low',
-        stopIf: [],
-        approvalRequired: null,
-        idempotencyKey: null,
-        requestHash: 'h',
-        traceparent: null,
-        items: operation.items.map(({ key, effectKey, input = '{}' }) => ({ key, effectKey, input, inputHash: 'h' })),
-        shardEnds: Array.from({ length: shards }, (_, shard) =>
-          Math.floor((operation.items.length * (shard + 1)) / shards),
-        ),
-      },
-    ]),
-  )
-  return id
+export const storeOperation = async (database: Database, operation: StoredOperation): Promise<string> => {
+  const submission = submissionOf(operation)
+  await database.query((connection) => insertSubmissions(connection, [submission]))
+  return submission.id
 }
 
 /** Empties every table that a run writes. */
@@ -75,7 +80,7 @@ export const wipe = (database: Database): Promise<void> =>
   database.transaction(async ({ script }) => {
     await script(`set local opledger.retention = 'on';
       truncate operations, operation_items, operation_shards, operation_events, effects, item_retries, ledger_entries,
-        reconciliation_cases, dead_letters`)
+        reconciliation_cases, dead_letters, operation_dependencies`)
   })
 
 export const claimOne = async (database: Database, type = GRANT, workerId = randomUUID()): Promise<ClaimedShard> => {
