@@ -11,6 +11,7 @@ const TAG_DESCRIPTIONS: Readonly<Record<string, string>> = {
   Operations: 'Submit work, follow it, cancel it.',
   Outcomes: 'What became of every item, with the evidence.',
   Replay: 'What a replay would touch, and what forbids it.',
+  'Bulk actions': 'Cancel or replay many operations, chosen by a filter once.',
   Reconciliation: 'Uncertain effects that wait for evidence.',
   'Dead letters': 'Items whose attempts are used up, and the incidents that they are signs of.',
   'Operation types': 'What can be run, with its guarantees and limits.',
@@ -121,6 +122,10 @@ const ANSWER_HEADERS: Readonly<Record<string, Node>> = {
   },
   getOperation: { ...POLLING_HEADERS, 'Preference-Applied': textHeader('The wait that was applied.') },
   cancelOperation: { ...POLLING_HEADERS, 'Preference-Applied': textHeader('The wait that was applied.') },
+  createBulkAction: {
+    Location: textHeader('Where the bulk action can be read.'),
+    'Idempotent-Replayed': textHeader('`true` when the key and body were seen before.'),
+  },
   pauseOperation: POLLING_HEADERS,
   resumeOperation: POLLING_HEADERS,
   startOperation: POLLING_HEADERS,

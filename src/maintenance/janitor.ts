@@ -6,6 +6,7 @@ import type { Connection } from '../storage/connection.ts'
 import {
   ensureLedgerPartitions,
   forgetGoneWorkers,
+  forgetOldDryRuns,
   forgetOldMinutes,
   forgetUnusedPreflights,
 } from '../storage/housekeeping.ts'
@@ -48,6 +49,7 @@ const CHORES: readonly { name: string; run: (connection: Connection) => Promise<
   { name: 'workers', run: forgetGoneWorkers },
   { name: 'minutes', run: forgetOldMinutes },
   { name: 'preflights', run: forgetUnusedPreflights },
+  { name: 'dry-runs', run: forgetOldDryRuns },
 ]
 
 /** Makes ledger partitions ahead of time, and forgets what only served the present. One chore does not take another with it. */

@@ -1,6 +1,7 @@
 import type { Log } from '../log.ts'
 import type { ServiceContext } from '../services/context.ts'
 import { afterSweep } from './after-sweep.ts'
+import { bulkActions } from './bulk-actions.ts'
 import { abandonedUploads, deadlines, housekeeping } from './janitor.ts'
 import { reconciler } from './reconciler.ts'
 import { repeat } from './service.ts'
@@ -13,6 +14,7 @@ export const startMaintenance = (context: ServiceContext, log: Log): { stop(): P
     repeat(reconciler(context, log), log),
     repeat(settleSweep(context, log), log),
     repeat(afterSweep(context, log), log),
+    repeat(bulkActions(context, log), log),
     repeat(deadlines(context, log), log),
     repeat(abandonedUploads(context), log),
     repeat(housekeeping(context, log), log),

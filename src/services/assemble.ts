@@ -5,6 +5,14 @@
 import { AppError } from '../domain/errors.ts'
 import type { OperationState } from '../storage/operation-state.ts'
 import { authenticate } from './authenticate.ts'
+import {
+  abortBulk,
+  createBulkAction,
+  getBulkAction,
+  listBulkActions,
+  listBulkTargets,
+  startBulk,
+} from './bulk-actions.ts'
 import type { ServiceContext } from './context.ts'
 import { discard, getDeadLetter, listDeadLetters } from './dead-letters.ts'
 import { decideApproval } from './decide-approval.ts'
@@ -26,6 +34,10 @@ import { readiness } from './readiness.ts'
 import { replayOperation } from './replay.ts'
 import type {
   ApprovalRequest,
+  BulkActionFilters,
+  BulkActionPosition,
+  BulkActionRequest,
+  BulkTargetPosition,
   CancelRequest,
   CaseFilters,
   CasePosition,
@@ -166,6 +178,17 @@ export const assembleServices = (base: ServiceContext) => {
       await decideApproval(context, principal, id, request)
       return shown(principal, id)
     },
+    createBulkAction: (principal: Principal, request: BulkActionRequest) =>
+      createBulkAction(context, principal, request),
+    listBulkActions: (principal: Principal, filters: BulkActionFilters, page: PageRequest<BulkActionPosition>) =>
+      listBulkActions(context, principal, filters, page),
+    getBulkAction: (principal: Principal, id: string) => getBulkAction(context, principal, id),
+    listBulkTargets: (principal: Principal, id: string, state: string[], page: PageRequest<BulkTargetPosition>) =>
+      listBulkTargets(context, principal, id, state, page),
+    startBulkAction: (principal: Principal, id: string, request: { reason: string | null }) =>
+      startBulk(context, principal, id, request),
+    abortBulkAction: (principal: Principal, id: string, request: { reason: string }) =>
+      abortBulk(context, principal, id, request),
     listOperationTypes: (principal: Principal) => listOperationTypes(context, principal),
     getOperationType: (principal: Principal, name: string) => getOperationType(context, principal, name),
     pauseOperationType: (principal: Principal, name: string, request: { reason: string | null }) =>

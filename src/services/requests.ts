@@ -1,4 +1,5 @@
 import type { AfterWhen } from '../domain/after.ts'
+import type { BulkActionKind } from '../domain/bulk-action.ts'
 import type { Fault } from '../domain/errors.ts'
 import type { Json } from '../domain/operation-type.ts'
 
@@ -149,3 +150,24 @@ export interface ApprovalRequest {
   /** As in `CancelRequest`. */
   ifMatchVersion: number | null
 }
+
+export interface BulkActionRequest {
+  action: BulkActionKind
+  filter: OperationFilters
+  /** As in `PreflightRequest`; only a replay may have one. */
+  scope: PreflightRequest['scope']
+  reason: string
+  dryRun: boolean
+  ratePerSecond: number
+  idempotencyKey: string | null
+  /** As in `SubmitRequest`. */
+  body: Json
+}
+
+export interface BulkActionFilters {
+  action: string[]
+  status: string[]
+}
+/** Newest first, by the database's own text. */
+export type BulkActionPosition = { createdAt: string; id: string }
+export type BulkTargetPosition = { ord: number }

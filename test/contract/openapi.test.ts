@@ -55,6 +55,12 @@ describe('the OpenAPI document', () => {
         'POST /operations/{id}/approval',
         'POST /operations/{id}/items',
         'POST /operations/{id}/start',
+        'POST /bulk-actions',
+        'GET /bulk-actions',
+        'GET /bulk-actions/{id}',
+        'GET /bulk-actions/{id}/targets',
+        'POST /bulk-actions/{id}/start',
+        'POST /bulk-actions/{id}/abort',
         'GET /reconciliation',
         'GET /reconciliation/{case_id}',
         'POST /reconciliation/{case_id}/lookup',
@@ -92,6 +98,8 @@ describe('the OpenAPI document', () => {
   it('asks for a body only where one is needed', () => {
     const needed = operations.filter(({ requestBody }) => requestBody?.required).map(({ operationId }) => operationId)
     expect(needed.sort()).toEqual([
+      'abortBulkAction',
+      'createBulkAction',
       'decideApproval',
       'discardDeadLetter',
       'replayOperation',
@@ -121,6 +129,8 @@ describe('the OpenAPI document', () => {
       'Replay',
       'Approval',
       'ResolveIncident',
+      'CreateBulkAction',
+      'AbortBulkAction',
     ])
     for (const [name, schema] of Object.entries(document.components.schemas))
       if (!requests.has(name)) look(schema, name)

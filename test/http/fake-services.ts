@@ -136,6 +136,18 @@ export class FakeServices {
       decideApproval: async () => {
         throw new AppError('operation-not-found', 'There is no such operation')
       },
+      createBulkAction: async () => {
+        throw new AppError('bulk-filter-empty', 'The filter leaves nothing out')
+      },
+      listBulkActions: async () => ({ items: [], next: null }),
+      getBulkAction: async () => null,
+      listBulkTargets: async () => null,
+      startBulkAction: async () => {
+        throw new AppError('bulk-action-not-found', 'There is no such bulk action')
+      },
+      abortBulkAction: async () => {
+        throw new AppError('bulk-action-not-found', 'There is no such bulk action')
+      },
       listOperationTypes: async () => [],
       getOperationType: async () => null,
       pauseOperationType: async () => {

@@ -1,5 +1,6 @@
 import { uuidv7 } from 'uuidv7'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { claimBulkTargets } from '../../src/storage/bulk-targets.ts'
 import type { Connection, Parameter, Sql } from '../../src/storage/connection.ts'
 import { type Database, openDatabase } from '../../src/storage/database.ts'
 import { markAwaited, readDependents, readOverdueDependents } from '../../src/storage/dependencies.ts'
@@ -22,6 +23,7 @@ const BIG_TABLES = [
   'operation_shards',
   'operation_items',
   'effects',
+  'bulk_action_targets',
   'item_retries',
   'ledger_entries',
   'reconciliation_cases',
@@ -56,6 +58,13 @@ beforeAll(async () => {
         select 1, 'old:' || g, case g % 30 when 0 then 'uncertain' else 'applied' end, 1, id, 0, 0, 1, 1, 'i0', 'h', now() from ids
         union all
         select 1, g || ':0', 'intent', 1, id, 0, 0, 1, 1, 'i0', 'h', now() from ids where g % 30 = 0;
+      insert into bulk_actions (tenant_id, id, action, status, filter, reason, rate_per_second, requested_by, requester_scopes,
+          request_hash, targets, started_at, done, completed_at)
+        select 1, id, 'cancel', case g % 10 when 0 then 'running' else 'finished' end, '{}', 'r', 10, 'tester', '[]', 'h', 1000,
+          now(), case g % 10 when 0 then 500 else 1000 end, case g % 10 when 0 then null else now() end from ids where g <= 100;
+      insert into bulk_action_targets (tenant_id, bulk_id, ord, operation_id, state, at)
+        select 1, id, o, id, case when g % 10 > 0 or o < 500 then 'done' else 'pending' end,
+          case when g % 10 > 0 or o < 500 then now() end from ids, generate_series(0, 999) o where g <= 100;
       insert into item_retries (tenant_id, operation_id, ord, shard, effect_key, attempt, reason)
         select 1, id, 1, 0, g || ':1', 1, 'key_known' from ids where g % 30 = 0;
       insert into ledger_entries (tenant_id, operation_id, ord, item_key, attempt, state, effect_key, input_hash, source,
@@ -135,6 +144,7 @@ test.each<[string, (connection: Connection) => Promise<unknown>]>([
   ],
   ['doubts that are explained', (c) => readExplainedDoubts(c, 64)],
   ['the settle sweep', (c) => readUnsettled(c, 100)],
+  ['the claim of targets of a bulk action', claimBulkTargets],
   ['a submission', (c) => insertSubmissions(c, [submissionOf({ items: items(2) })])],
   ['the mark of what is waited for', (c) => markAwaited(c, TENANT, [uuidv7(), uuidv7()])],
   ['what waits for an operation', (c) => readDependents(c, TENANT, uuidv7(), 32)],

@@ -80,7 +80,8 @@ export const wipe = (database: Database): Promise<void> =>
   database.transaction(async ({ script }) => {
     await script(`set local opledger.retention = 'on';
       truncate operations, operation_items, operation_shards, operation_events, effects, item_retries, ledger_entries,
-        reconciliation_cases, dead_letters, operation_dependencies`)
+        reconciliation_cases, dead_letters, operation_dependencies,
+        bulk_actions, bulk_action_targets, replay_preflights`)
   })
 
 export const claimOne = async (database: Database, type = GRANT, workerId = randomUUID()): Promise<ClaimedShard> => {
@@ -163,6 +164,9 @@ export const holdOperation = (url: string, operationId: string): Promise<Hold> =
 
 export const holdDeadLetter = (url: string, id: string): Promise<Hold> =>
   hold(url, (sql) => sql`select 1 from dead_letters where id = ${id} for no key update`)
+
+export const holdBulkAction = (url: string, id: string): Promise<Hold> =>
+  hold(url, (sql) => sql`select 1 from bulk_actions where id = ${id} for no key update`)
 
 /** Until exactly so many sessions of this database wait for a lock. They queue in the order in which they came. */
 export const untilWaiting = (database: Database, count: number): Promise<void> =>

@@ -27,7 +27,7 @@ export const ItemBody = z
   })
   .meta({ id: 'SubmittedItem' })
 
-const LabelValue = z
+export const LabelValue = z
   .string()
   .max(MAX_LABEL_VALUE_BYTES)
   .refine(
