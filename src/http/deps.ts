@@ -2,6 +2,10 @@ import type { FastifyBaseLogger } from 'fastify'
 import type { Principal } from '../services/principal.ts'
 import type {
   ApprovalRequest,
+  BulkActionFilters,
+  BulkActionPosition,
+  BulkActionRequest,
+  BulkTargetPosition,
   CallbackRequest,
   CancelRequest,
   CaseFilters,
@@ -30,6 +34,8 @@ import type {
   WebhookDeliveryPosition,
 } from '../services/requests.ts'
 import type {
+  BulkActionView,
+  BulkTargetView,
   CallbackView,
   CaseView,
   CheckpointView,
@@ -169,6 +175,25 @@ export interface Services {
   ): Promise<Page<WebhookDeliveryView, WebhookDeliveryPosition> | null>
   getWebhookDelivery(principal: Principal, id: string): Promise<WebhookDeliveryView | null>
   redeliverWebhook(principal: Principal, id: string): Promise<WebhookDeliveryView>
+  /** `replayed`: the idempotency key was used before with the same body. */
+  createBulkAction(
+    principal: Principal,
+    request: BulkActionRequest,
+  ): Promise<{ action: BulkActionView; replayed: boolean }>
+  listBulkActions(
+    principal: Principal,
+    filters: BulkActionFilters,
+    page: PageRequest<BulkActionPosition>,
+  ): Promise<Page<BulkActionView, BulkActionPosition>>
+  getBulkAction(principal: Principal, id: string): Promise<BulkActionView | null>
+  listBulkTargets(
+    principal: Principal,
+    id: string,
+    state: string[],
+    page: PageRequest<BulkTargetPosition>,
+  ): Promise<Page<BulkTargetView, BulkTargetPosition> | null>
+  startBulkAction(principal: Principal, id: string, request: { reason: string | null }): Promise<BulkActionView>
+  abortBulkAction(principal: Principal, id: string, request: { reason: string }): Promise<BulkActionView>
 
   listOperationTypes(principal: Principal): Promise<OperationTypeView[]>
   getOperationType(principal: Principal, name: string): Promise<OperationTypeView | null>

@@ -11,6 +11,7 @@ const TAG_DESCRIPTIONS: Readonly<Record<string, string>> = {
   Operations: 'Submit work, follow it, cancel it.',
   Outcomes: 'What became of every item, with the evidence.',
   Replay: 'What a replay would touch, and what forbids it.',
+  'Bulk actions': 'Cancel or replay many operations, chosen by a filter once.',
   Reconciliation: 'Uncertain effects that wait for evidence.',
   'Dead letters': 'Items whose attempts are used up, and the incidents that they are signs of.',
   Webhooks: 'What was sent to the `callback_url` of an operation, and what was answered.',
@@ -122,6 +123,10 @@ const ANSWER_HEADERS: Readonly<Record<string, Node>> = {
   },
   getOperation: { ...POLLING_HEADERS, 'Preference-Applied': textHeader('The wait that was applied.') },
   cancelOperation: { ...POLLING_HEADERS, 'Preference-Applied': textHeader('The wait that was applied.') },
+  createBulkAction: {
+    Location: textHeader('Where the bulk action can be read.'),
+    'Idempotent-Replayed': textHeader('`true` when the key and body were seen before.'),
+  },
   pauseOperation: POLLING_HEADERS,
   resumeOperation: POLLING_HEADERS,
   startOperation: POLLING_HEADERS,

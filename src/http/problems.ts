@@ -99,6 +99,12 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     meaning: 'No dead letter visible to the caller belongs to an incident with this id.',
     action: 'List the incidents with `GET /incidents`.',
   },
+  'bulk-action-not-found': {
+    status: 404,
+    title: 'There is no such bulk action',
+    meaning: 'No bulk action with this id is visible to the caller.',
+    action: 'List the bulk actions with `GET /bulk-actions`.',
+  },
   'operation-type-not-found': {
     status: 404,
     title: 'There is no such operation type',
@@ -222,6 +228,13 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     meaning: 'The key was used before with a different body. Nothing was stored.',
     action: 'Use a new key for a new intent; to retry, send the body unchanged.',
   },
+  'invalid-predecessor': {
+    status: 422,
+    title: 'An operation in "after" cannot be waited for',
+    meaning:
+      '`after` names something that is no operation of the caller, or the same one twice. Nothing was stored. An operation can only name such that exist before it, so no cycle can be written.',
+    action: 'Use the `id` of accepted operations as they were given. `errors` points to the entries.',
+  },
   'not-available-yet': {
     status: 422,
     title: 'This is not available yet',
@@ -315,6 +328,36 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     title: 'The replay is blocked',
     meaning: 'The preflight found something that forbids a replay; `blocked_by` names it. Nothing was started.',
     action: 'Remove the cause, for example by resolving the open reconciliation cases, and ask for a new preflight.',
+  },
+  'bulk-filter-empty': {
+    status: 422,
+    title: 'The filter leaves nothing out',
+    meaning: 'A bulk action without a filter would concern every operation of the tenant. Nothing was stored.',
+    action: 'Name what is meant: a type, labels, a time, a requester, or some of the statuses.',
+  },
+  'bulk-too-large': {
+    status: 422,
+    title: 'The filter matches too many operations',
+    meaning: 'A bulk action has at most 10,000 targets. Nothing was stored.',
+    action: 'Narrow the filter, for example by time, and make several bulk actions.',
+  },
+  'bulk-action-not-startable': {
+    status: 409,
+    title: 'The bulk action cannot be started',
+    meaning: 'Only a dry run can be started, and only once.',
+    action: 'Read `bulk_action_status`; for another run make a new bulk action.',
+  },
+  'bulk-action-expired': {
+    status: 409,
+    title: 'The dry run has expired',
+    meaning: 'A dry run can be started for 24 hours: what it named may have changed since. Nothing was started.',
+    action: 'Make a new bulk action with the same filter, and read what it names now.',
+  },
+  'bulk-action-not-abortable': {
+    status: 409,
+    title: 'The bulk action has finished',
+    meaning: 'Every target has its outcome, so there is nothing left to abort.',
+    action: 'Read the outcomes with `GET /bulk-actions/{id}/targets`.',
   },
   'preflight-outdated': {
     status: 412,

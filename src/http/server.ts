@@ -24,6 +24,7 @@ import {
 } from './limits.ts'
 import { Metrics } from './metrics.ts'
 import { requestIdOf } from './request-ids.ts'
+import { addBulkActionRoutes } from './routes/bulk-actions.ts'
 import { addCallbackRoutes } from './routes/callbacks.ts'
 import { addDeadLetterRoutes } from './routes/dead-letters.ts'
 import { addIncidentRoutes } from './routes/incidents.ts'
@@ -135,6 +136,7 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
   addOutcomeRoutes(app, routeDeps)
   addItemHistoryRoute(app, routeDeps)
   addReplayRoutes(app, routeDeps)
+  addBulkActionRoutes(app, routeDeps)
   addReconciliationRoutes(app, routeDeps)
   await addCallbackRoutes(app, routeDeps)
   addDeadLetterRoutes(app, routeDeps)

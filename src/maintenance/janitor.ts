@@ -7,6 +7,7 @@ import {
   ensureLedgerPartitions,
   forgetGoneWorkers,
   forgetOldCallbacks,
+  forgetOldDryRuns,
   forgetOldMinutes,
   forgetUnusedPreflights,
 } from '../storage/housekeeping.ts'
@@ -52,6 +53,7 @@ const CHORES: readonly { name: string; run: (connection: Connection) => Promise<
   { name: 'preflights', run: forgetUnusedPreflights },
   { name: 'callbacks', run: forgetOldCallbacks },
   { name: 'webhook-deliveries', run: forgetOldDeliveries },
+  { name: 'dry-runs', run: forgetOldDryRuns },
 ]
 
 /** Makes ledger partitions ahead of time, and forgets what only served the present. One chore does not take another with it. */

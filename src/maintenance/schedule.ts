@@ -1,5 +1,7 @@
 import type { Log } from '../log.ts'
 import type { ServiceContext } from '../services/context.ts'
+import { afterSweep } from './after-sweep.ts'
+import { bulkActions } from './bulk-actions.ts'
 import { callbacks } from './callbacks.ts'
 import { abandonedUploads, deadlines, housekeeping } from './janitor.ts'
 import { reconciler } from './reconciler.ts'
@@ -19,6 +21,8 @@ export const startMaintenance = (
     repeat(reconciler(context, log), log),
     repeat(callbacks(context, log), log),
     repeat(settleSweep(context, log), log),
+    repeat(afterSweep(context, log), log),
+    repeat(bulkActions(context, log), log),
     repeat(deadlines(context, log), log),
     repeat(abandonedUploads(context), log),
     repeat(housekeeping(context, log), log),

@@ -57,6 +57,8 @@ const NOTHING_DONE = {
   replayedBy: [],
   compensates: null,
   after: [],
+  afterWhen: null,
+  waitingFor: [],
   error: null,
   startedAt: null,
   completedAt: null,

@@ -5,6 +5,14 @@
 import { AppError } from '../domain/errors.ts'
 import type { OperationState } from '../storage/operation-state.ts'
 import { authenticate } from './authenticate.ts'
+import {
+  abortBulk,
+  createBulkAction,
+  getBulkAction,
+  listBulkActions,
+  listBulkTargets,
+  startBulk,
+} from './bulk-actions.ts'
 import type { ServiceContext } from './context.ts'
 import { discard, getDeadLetter, listDeadLetters } from './dead-letters.ts'
 import { decideApproval } from './decide-approval.ts'
@@ -27,6 +35,10 @@ import { receiveCallback } from './receive-callback.ts'
 import { replayOperation } from './replay.ts'
 import type {
   ApprovalRequest,
+  BulkActionFilters,
+  BulkActionPosition,
+  BulkActionRequest,
+  BulkTargetPosition,
   CallbackRequest,
   CancelRequest,
   CaseFilters,
@@ -93,9 +105,10 @@ export const assembleServices = (base: ServiceContext) => {
   return {
     async submitOperation(principal: Principal, request: SubmitRequest) {
       const submitted = await submitOperation(context, principal, request)
-      return submitted.replayed
-        ? { operation: await shown(principal, submitted.id), replayed: true }
-        : { operation: await view(submitted.state), replayed: false }
+      const { replayed } = submitted
+      return 'id' in submitted
+        ? { operation: await shown(principal, submitted.id), replayed }
+        : { operation: await view(submitted.state), replayed }
     },
     getOperation: (principal: Principal, id: string) => getOperation(context, principal, id),
     listOperations: (principal: Principal, filters: OperationFilters, page: PageRequest<OperationPosition>) =>
@@ -174,6 +187,17 @@ export const assembleServices = (base: ServiceContext) => {
       listWebhookDeliveries(context, principal, id, page),
     getWebhookDelivery: (principal: Principal, id: string) => getWebhookDelivery(context, principal, id),
     redeliverWebhook: (principal: Principal, id: string) => redeliverWebhook(context, principal, id),
+    createBulkAction: (principal: Principal, request: BulkActionRequest) =>
+      createBulkAction(context, principal, request),
+    listBulkActions: (principal: Principal, filters: BulkActionFilters, page: PageRequest<BulkActionPosition>) =>
+      listBulkActions(context, principal, filters, page),
+    getBulkAction: (principal: Principal, id: string) => getBulkAction(context, principal, id),
+    listBulkTargets: (principal: Principal, id: string, state: string[], page: PageRequest<BulkTargetPosition>) =>
+      listBulkTargets(context, principal, id, state, page),
+    startBulkAction: (principal: Principal, id: string, request: { reason: string | null }) =>
+      startBulk(context, principal, id, request),
+    abortBulkAction: (principal: Principal, id: string, request: { reason: string }) =>
+      abortBulk(context, principal, id, request),
     listOperationTypes: (principal: Principal) => listOperationTypes(context, principal),
     getOperationType: (principal: Principal, name: string) => getOperationType(context, principal, name),
     pauseOperationType: (principal: Principal, name: string, request: { reason: string | null }) =>

@@ -30,7 +30,6 @@ export const checkSubmission = (
   if (type.idempotencyKey === 'required' && request.idempotencyKey === null) {
     throw new AppError('idempotency-key-required', `${type.name} needs an Idempotency-Key header`)
   }
-  refuseUnavailable(request)
   const callbackUrl = checkCallbackUrl(webhooks, request)
   const id = uuidv7()
   const items = checkItems(type, request, id)
@@ -58,13 +57,6 @@ export const checkSubmission = (
     shardEnds: request.draft ? [] : shardEnds(type, items.length),
     steps: type.steps,
   }
-}
-
-const refuseUnavailable = (request: SubmitRequest): void => {
-  if (request.after.length === 0) return
-  throw new AppError('not-available-yet', '"after" is not available in this version: leave it out', {
-    errors: [{ detail: 'not available in this version', pointer: '/after' }],
-  })
 }
 
 const checkCallbackUrl = (webhooks: ServiceContext['webhooks'], request: SubmitRequest): string | null => {

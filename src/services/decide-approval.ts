@@ -3,6 +3,7 @@ import { approve, reject } from '../storage/approvals.ts'
 import type { OperationState } from '../storage/operation-state.ts'
 import { readPreflight } from '../storage/replays.ts'
 import type { ServiceContext } from './context.ts'
+import { lookBehind } from './dependents.ts'
 import type { StateReader } from './get-operation.ts'
 import { refuseStale } from './if-match.ts'
 import type { Principal } from './principal.ts'
@@ -45,6 +46,7 @@ export const decideApproval = async (
   if (!decided) throw notAwaiting((await readState({ tenantId, id: operationId })) ?? state)
   wakeUps.send('work')
   wakeUps.send('change')
+  if (request.decision === 'reject') await lookBehind(context, { tenantId, operationId })
 }
 
 /** Where a type states that nothing could undo its effects, the approver accepts that in so many words. */

@@ -75,6 +75,8 @@ export const operationView = (
     replayedBy: state.replayedBy,
     compensates: state.compensates,
     after: state.after,
+    afterWhen: state.afterWhen,
+    waitingFor: state.waitingFor,
     risk: state.risk,
     stuckSignals: stuckSignals({
       status: state.status,

@@ -37,7 +37,7 @@ const namesOf = <T extends string>(names: readonly string[], known: readonly T[]
  * The scope in one spelling. Nothing asked: what failed and may be retried, and what is unprocessed. Otherwise each list
  * restricts and a missing one does not; failure classes alone speak of failed items only.
  */
-const scopeOf = ({ scope }: PreflightRequest): ReplayScope => {
+export const replayScopeOf = ({ scope }: PreflightRequest): ReplayScope => {
   const { states, failureClasses, itemKeys } = scope ?? { states: null, failureClasses: null, itemKeys: null }
   if (states === null && failureClasses === null && itemKeys === null) {
     return { states: [...REPLAYABLE_STATES], failureClasses: RETRYABLE_CLASSES, itemKeys: null }
@@ -87,7 +87,7 @@ export const preflightReplay = async (
   request: PreflightRequest,
 ): Promise<PreflightView> => {
   const { tenantId } = principal
-  const scope = scopeOf(request)
+  const scope = replayScopeOf(request)
   return database.query(async (connection) => {
     const { facts, answer, factsHash } = await judgeReplay(connection, types, { tenantId, operationId }, scope)
     refuseUnknownKeys(facts, request)

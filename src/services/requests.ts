@@ -1,3 +1,5 @@
+import type { AfterWhen } from '../domain/after.ts'
+import type { BulkActionKind } from '../domain/bulk-action.ts'
 import type { Fault } from '../domain/errors.ts'
 import type { Json } from '../domain/operation-type.ts'
 
@@ -16,7 +18,9 @@ export interface SubmitRequest {
   deadlineAt: string | null
   draft: boolean
   callbackUrl: string | null
-  after: string[]
+  /** Null: not the id of an operation. */
+  after: (string | null)[]
+  afterWhen: AfterWhen
   stopIf: string[]
   idempotencyKey: string | null
   /** The body as parsed, for the RFC 8785 hash. Its depth is bounded (`MAX_JSON_DEPTH`). */
@@ -160,3 +164,23 @@ export interface CallbackRequest {
   /** Whose effect it is, where several tenants have one with the same key. */
   tenantId: number | null
 }
+export interface BulkActionRequest {
+  action: BulkActionKind
+  filter: OperationFilters
+  /** As in `PreflightRequest`; only a replay may have one. */
+  scope: PreflightRequest['scope']
+  reason: string
+  dryRun: boolean
+  ratePerSecond: number
+  idempotencyKey: string | null
+  /** As in `SubmitRequest`. */
+  body: Json
+}
+
+export interface BulkActionFilters {
+  action: string[]
+  status: string[]
+}
+/** Newest first, by the database's own text. */
+export type BulkActionPosition = { createdAt: string; id: string }
+export type BulkTargetPosition = { ord: number }

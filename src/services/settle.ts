@@ -1,47 +1,19 @@
-import { canTransition, settle as decideStatus, isFinal, type OperationStatus } from '../domain/operation.ts'
-import { explainStopped } from '../storage/run/explain-stopped.ts'
-import { readSettleFacts, writeStatus } from '../storage/settle.ts'
+import type { OperationStatus } from '../domain/operation.ts'
 import type { ServiceContext } from './context.ts'
-
-/** Somebody else changed the operation each time: the sweep comes back to it. */
-const SETTLE_TRIES = 20
+import { lookBehind } from './dependents.ts'
+import { settleStatus } from './settle-status.ts'
 
 /**
- * Brings the status of an operation in line with the facts. Whoever finishes a shard or converges an effect calls it, any
- * number of times: it decides with the pure function and writes only under the version it has read. Null: no such operation.
+ * Brings the status of an operation in line with the facts, and looks at those that wait for it when it has become final.
+ * Whoever finishes a shard or converges an effect calls it, any number of times. Null: no such operation, or it keeps changing
+ * (the sweep comes back to it).
  */
 export const settleOperation = async (
-  { database, wakeUps }: Pick<ServiceContext, 'database' | 'wakeUps'>,
+  context: Pick<ServiceContext, 'database' | 'wakeUps'>,
   tenantId: number,
   operationId: string,
 ): Promise<OperationStatus | null> => {
-  for (let tries = 0; tries < SETTLE_TRIES; tries++) {
-    const facts = await database.query((connection) => readSettleFacts(connection, tenantId, operationId))
-    if (!facts) return null
-    if (facts.unexplainedSteps) {
-      await explainStopped(database, { tenantId, operationId })
-      continue
-    }
-    const status = decideStatus(facts)
-    if (status === facts.status) return status
-    if (!canTransition(facts.status, status)) {
-      throw new Error(`settle wants ${facts.status} → ${status}, which is no transition`)
-    }
-    const final = isFinal(status)
-    const written = await database.query((connection) =>
-      writeStatus(connection, {
-        tenantId,
-        operationId,
-        seenVersion: facts.version,
-        status,
-        final,
-        summary: final ? JSON.stringify({ status, counts: facts.counts, waiting: facts.waiting }) : null,
-      }),
-    )
-    if (written) {
-      wakeUps.send('change')
-      return status
-    }
-  }
-  return null
+  const settled = await settleStatus(context, tenantId, operationId)
+  if (settled?.awaited) await lookBehind(context, { tenantId, operationId })
+  return settled?.status ?? null
 }

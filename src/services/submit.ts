@@ -8,23 +8,26 @@
  */
 import { AppError } from '../domain/errors.ts'
 import type { Database } from '../storage/database.ts'
+import { insertDependent } from '../storage/dependencies.ts'
 import type { OperationState } from '../storage/operation-state.ts'
 import { readByIdempotencyKey, type Submission } from '../storage/submissions.ts'
 import { acceptedState } from './accepted-state.ts'
 import { canonicalHash } from './canonical-hash.ts'
+import { checkAfter } from './check-after.ts'
 import { checkSubmission } from './check-submission.ts'
 import type { ServiceContext } from './context.ts'
+import { lookAtNew } from './dependents.ts'
 import type { Principal } from './principal.ts'
 import type { SubmitRequest } from './requests.ts'
 import type { SubmissionWriter } from './submission-writer.ts'
 
-/** What a submission came to: a new operation, or the one that its idempotency key names. */
-export type Submitted = { replayed: false; state: OperationState } | { replayed: true; id: string }
+/** What a submission came to: a new operation as it was stored, or one that has to be read (see `replayed`: the one that its idempotency key names). */
+export type Submitted = { replayed: false; state: OperationState } | { replayed: boolean; id: string }
 
 /**
  * Stores the operation that `request` asks for, or finds the one that its idempotency key names.
  * Errors: unknown-operation-type, idempotency-key-required, idempotency-key-reused, items-missing, too-many-items,
- * duplicate-item-key, invalid-item-input, invalid-request, not-available-yet, invalid-callback-url,
+ * duplicate-item-key, invalid-item-input, invalid-request, invalid-predecessor, invalid-callback-url,
  * webhooks-not-configured.
  */
 export const submitOperation = async (
@@ -38,19 +41,29 @@ export const submitOperation = async (
       ? Promise.resolve(null)
       : findOwner(context.database, principal, request.idempotencyKey, requestHash)
   let submission: Submission
+  let after: string[] = []
   try {
     submission = checkSubmission(context, principal, request, requestHash)
+    if (request.after.length > 0) after = await checkAfter(context, principal, request.after)
   } catch (error) {
     // what was accepted once stays accepted, whatever has become of its type since
     const earlier = await owner()
     if (earlier) return earlier
     throw error
   }
-  const stored = await context.writeSubmission(submission)
+  const stored =
+    after.length === 0
+      ? await context.writeSubmission(submission)
+      : await insertDependent(context.database, { ...submission, after, afterWhen: request.afterWhen })
   if (!stored) {
     const earlier = await owner()
     if (earlier) return earlier
     throw new Error('a submission was refused by its idempotency key, and nothing owns that key')
+  }
+  if (after.length > 0) {
+    // whoever it waits for may have ended before it was stored: then nobody else looks at it
+    await lookAtNew(context, { tenantId: principal.tenantId, operationId: submission.id })
+    return { replayed: false, id: submission.id }
   }
   context.wakeUps.send('work')
   return { replayed: false, state: acceptedState(submission, stored) }

@@ -1,3 +1,5 @@
+import type { AfterWhen } from '../domain/after.ts'
+import type { BulkActionKind, BulkScope, BulkStatus, BulkTargetState } from '../domain/bulk-action.ts'
 import type { CallbackOutcome } from '../domain/callback.ts'
 import type { DeadLetterStatus, IncidentStatus } from '../domain/dead-letter.ts'
 import type { FailureClass } from '../domain/failure.ts'
@@ -6,6 +8,7 @@ import type { EvidenceSource, ItemState } from '../domain/ledger.ts'
 import type { OperationStatus } from '../domain/operation.ts'
 import type { Json } from '../domain/operation-type.ts'
 import type { DeliveryState, WebhookEvent } from '../domain/webhook.ts'
+import type { OperationFilters } from './requests.ts'
 
 /**
  * What the use cases answer with: rows parsed into named fields. Ids are uuids, times are the database's own text
@@ -69,6 +72,9 @@ export interface OperationView {
   replayedBy: string[]
   compensates: string | null
   after: string[]
+  afterWhen: AfterWhen | null
+  /** Of `after`, those that have not ended yet, while it waits for them. */
+  waitingFor: string[]
   risk: string
   /** Names of the signals that are raised now, for example `heartbeat_late`; empty when all is well. */
   stuckSignals: string[]
@@ -296,6 +302,44 @@ export interface PreflightView {
   stopIf: { condition: string; actual: number; tripped: boolean }[]
   allowed: boolean
   blockedBy: string[]
+}
+
+/** Who decided something, when and why. */
+export interface DecisionView {
+  at: DbTime
+  by: string
+  reason: string | null
+}
+
+export interface BulkActionView {
+  id: string
+  action: BulkActionKind
+  status: BulkStatus
+  filter: OperationFilters
+  /** Of a replay, as it was asked for; null: the default, or a cancel. */
+  scope: BulkScope | null
+  reason: string
+  ratePerSecond: number
+  requestedBy: string
+  counts: { total: number; pending: number; done: number; refused: number; failed: number; skipped: number }
+  createdAt: DbTime
+  /** Until when a dry run can be started. */
+  expiresAt: DbTime | null
+  started: DecisionView | null
+  aborted: DecisionView | null
+  completedAt: DbTime | null
+}
+
+export interface BulkTargetView {
+  ord: number
+  operationId: string
+  state: BulkTargetState
+  code: string | null
+  detail: string | null
+  blockedBy: string[]
+  /** Of a replay that was made. */
+  resultOperationId: string | null
+  at: DbTime | null
 }
 
 export interface OperationTypeView {

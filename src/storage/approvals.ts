@@ -8,7 +8,10 @@ export interface ApprovalDecision {
   note: string | null
 }
 
-/** Lets a waiting operation run. False: it does not wait for an approval (any more). */
+/**
+ * Lets a waiting operation run, as soon as it waits for no other one either. False: it does not wait for an approval (any
+ * more).
+ */
 export const approve = (database: Database, decision: ApprovalDecision): Promise<boolean> =>
   database.lockThenWork((sql) => ({
     lock: lockOperation(sql, decision),
@@ -19,10 +22,10 @@ export const approve = (database: Database, decision: ApprovalDecision): Promise
           approval_at = clock_timestamp(), approval_note = ${decision.note}, version = version + 1
         where tenant_id = ${decision.tenantId} and id = ${decision.operationId}::uuid and status = 'awaiting_approval'
           and cancel_requested_at is null
-        returning tenant_id, id, version, status, run_after),
+        returning tenant_id, id, version, status, run_after, after_open),
       going as (
         update operation_shards s set
-          state = 'ready', version = s.version + 1, run_at = greatest(now(), o.run_after)
+          state = case when o.after_open then 'done' else 'ready' end, version = s.version + 1, run_at = greatest(now(), o.run_after)
         from o where s.tenant_id = o.tenant_id and s.operation_id = o.id),
       event as (
         insert into operation_events (tenant_id, operation_id, version, kind, status, actor, reason)
@@ -43,7 +46,7 @@ export const reject = (database: Database, decision: ApprovalDecision): Promise<
           status = 'cancelled', approval_decision = 'rejected', approval_by = ${decision.actor},
           approval_at = clock_timestamp(), approval_note = ${decision.note}, cancel_requested_at = clock_timestamp(),
           cancel_requested_by = ${decision.actor}, cancel_reason = coalesce(${decision.note}, 'the approval was refused'),
-          completed_at = clock_timestamp(), version = version + 1
+          after_open = false, completed_at = clock_timestamp(), version = version + 1
         where tenant_id = ${decision.tenantId} and id = ${decision.operationId}::uuid and status = 'awaiting_approval'
           and cancel_requested_at is null
         returning tenant_id, id, version, status, items_total, completed_at, callback_url),

@@ -31,7 +31,7 @@ export const readDraft = async (
 }
 
 /**
- * Closes a draft: from this commit on its items are fixed and its shards can be claimed, or it waits for an approval. An upload
+ * Closes a draft: from this commit on its items are fixed and its shards can be claimed, or it waits for an approval or for other operations. An upload
  * that has expired is fenced with it. False: it is no draft, has changed since it was read, or an upload is live.
  */
 export const closeDraft = (
@@ -66,7 +66,7 @@ export const closeDraft = (
             select from operation_uploads u
             where u.tenant_id = o.tenant_id and u.operation_id = o.id and u.state = 'live'
               and u.last_seen_at > clock_timestamp() - ${UPLOAD_LEASE_SECONDS} * interval '1 second')
-        returning tenant_id, id, version, status, type, type_version, priority, run_after),
+        returning tenant_id, id, version, status, type, type_version, priority, run_after, after_open),
       fenced as (
         update operation_uploads u set state = 'abandoned'
         from o where u.tenant_id = o.tenant_id and u.operation_id = o.id and u.state = 'live'),
@@ -74,7 +74,7 @@ export const closeDraft = (
         insert into operation_shards (tenant_id, operation_id, shard, type, type_version, priority, from_ord, to_ord, cursor,
           run_at, state, steps)
         select o.tenant_id, o.id, s.shard - 1, o.type, o.type_version, o.priority, s.from_ord, s.to_ord, s.from_ord,
-          coalesce(o.run_after, now()), case o.status when 'pending' then 'ready' else 'done' end,
+          coalesce(o.run_after, now()), case when o.status = 'pending' and not o.after_open then 'ready' else 'done' end,
           ${texts(draft.steps)}::text[]
         from o, (
           select shard, to_ord, coalesce(lag(to_ord) over (order by shard), 0) as from_ord

@@ -8,6 +8,9 @@ const WORKERS_KEPT_HOURS = 24
 const PREFLIGHTS_KEPT_DAYS = 30
 /** Providers repeat an event for days, not weeks; what an event did stands in the ledger. */
 const CALLBACKS_KEPT_DAYS = 30
+/** Of a dry run that nobody started. */
+const DRY_RUNS_KEPT_DAYS = 30
+const DRY_RUNS_PER_RUN = 100
 const ROWS_PER_RUN = 10_000
 /** pg_advisory_xact_lock key: "partings" in hex, cut to 63 bits. */
 const PARTITIONS_LOCK = '8097879449299478387'
@@ -45,4 +48,15 @@ export const forgetOldCallbacks = async ({ sql }: Connection): Promise<void> => 
     delete from callback_inbox where (type, event_id) in (
       select type, event_id from callback_inbox
       where processed_at < now() - ${CALLBACKS_KEPT_DAYS} * interval '1 day' limit ${ROWS_PER_RUN})`
+}
+
+export const forgetOldDryRuns = async ({ sql }: Connection): Promise<void> => {
+  await sql`
+    with old as (
+      delete from bulk_actions where (tenant_id, id) in (
+        select tenant_id, id from bulk_actions
+        where status = 'dry_run' and expires_at < now() - ${DRY_RUNS_KEPT_DAYS} * interval '1 day'
+        limit ${DRY_RUNS_PER_RUN})
+      returning tenant_id, id)
+    delete from bulk_action_targets t using old where t.tenant_id = old.tenant_id and t.bulk_id = old.id`
 }

@@ -1,3 +1,4 @@
+import type { AfterWhen } from '../domain/after.ts'
 import type { OperationStatus } from '../domain/operation.ts'
 import { ints, texts } from './array-literal.ts'
 import type { Connection } from './connection.ts'
@@ -53,6 +54,9 @@ export interface OperationState {
   replayedBy: string[]
   compensates: string | null
   after: string[]
+  afterWhen: AfterWhen | null
+  /** Of `after`, those that have not ended yet, while it waits for them. */
+  waitingFor: string[]
   error: { code: string; detail: string } | null
   callbackUrl: string | null
   createdAt: string
@@ -105,7 +109,10 @@ export const readOperationStates = async (
       o.approval_at as "approvalAt", o.approval_note as "approvalNote", o.replay_of as "replayOf", o.preflight_id as "preflightId",
       coalesce((select jsonb_agg(r.id order by r.id) from operations r
         where r.tenant_id = o.tenant_id and r.replay_of = o.id), '[]') as "replayedBy",
-      o.compensates, o.after, o.error, o.callback_url as "callbackUrl", o.created_at as "createdAt", o.started_at as "startedAt",
+      o.compensates, o.after, o.after_when as "afterWhen",
+      coalesce(case when o.after_open then (select jsonb_agg(d.after_id order by d.after_id) from operation_dependencies d
+        where d.tenant_id = o.tenant_id and d.operation_id = o.id and d.ended_as is null) end, '[]') as "waitingFor",
+      o.error, o.callback_url as "callbackUrl", o.created_at as "createdAt", o.started_at as "startedAt",
       o.completed_at as "completedAt", clock_timestamp() as now
     from unnest(${ints(keys.map((key) => key.tenantId))}::int[], ${texts(keys.map((key) => key.id))}::uuid[]) as k (t, id)
       join operations o on o.tenant_id = k.t and o.id = k.id,

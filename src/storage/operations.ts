@@ -17,16 +17,10 @@ export interface OperationListRow {
   createdAt: string
 }
 
-/** Ids of a tenant's operations, newest first, behind `position`; at most `limit`. */
-export const listOperationIds = async (
-  { db }: Connection,
-  tenantId: number,
-  filters: OperationListFilters,
-  position: OperationListRow | null,
-  limit: number,
-): Promise<OperationListRow[]> => {
+/** What a filter of a tenant's operations says of the table `operations`. */
+export const operationConditions = (tenantId: number, filters: OperationListFilters): SQL => {
   const isLabelled = Object.keys(filters.labels).length > 0
-  const conditions: (SQL | undefined)[] = [
+  const conditions = [
     eq(operations.tenantId, tenantId),
     filters.status.length > 0 ? inArray(operations.status, [...filters.status]) : undefined,
     filters.type === null ? undefined : eq(operations.type, filters.type),
@@ -38,14 +32,26 @@ export const listOperationIds = async (
     isLabelled
       ? sql`${operations.labels} @> ${JSON.stringify(filters.labels)}::jsonb and ${operations.labels} <> '{}'`
       : undefined,
+  ]
+  return and(...conditions) ?? sql`false`
+}
+
+/** Ids of a tenant's operations, newest first, behind `position`; at most `limit`. */
+export const listOperationIds = async (
+  { db }: Connection,
+  tenantId: number,
+  filters: OperationListFilters,
+  position: OperationListRow | null,
+  limit: number,
+): Promise<OperationListRow[]> => {
+  const behind =
     position === null
       ? undefined
-      : sql`(${operations.createdAt}, ${operations.id}) < (${position.createdAt}::timestamptz, ${position.id}::uuid)`,
-  ]
+      : sql`(${operations.createdAt}, ${operations.id}) < (${position.createdAt}::timestamptz, ${position.id}::uuid)`
   return db
     .select({ id: operations.id, createdAt: operations.createdAt })
     .from(operations)
-    .where(and(...conditions))
+    .where(and(operationConditions(tenantId, filters), behind))
     .orderBy(desc(operations.createdAt), desc(operations.id))
     .limit(limit)
 }

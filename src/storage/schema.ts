@@ -7,6 +7,7 @@
 import { sql } from 'drizzle-orm'
 import {
   bigint,
+  boolean,
   doublePrecision,
   integer,
   jsonb,
@@ -87,6 +88,9 @@ export const operations = pgTable(
     preflightId: uuid('preflight_id'),
     compensates: uuid(),
     after: jsonb().default([]).notNull(),
+    afterWhen: text('after_when'),
+    afterOpen: boolean('after_open').default(false).notNull(),
+    awaited: boolean().default(false).notNull(),
     idempotencyKey: text('idempotency_key'),
     requestHash: text('request_hash'),
     traceparent: text(),
@@ -100,6 +104,19 @@ export const operations = pgTable(
     callbackUrl: text('callback_url'),
   },
   (table) => [primaryKey({ columns: [table.tenantId, table.id], name: 'operations_pkey' })],
+)
+
+export const operationDependencies = pgTable(
+  'operation_dependencies',
+  {
+    tenantId: integer('tenant_id').notNull(),
+    operationId: uuid('operation_id').notNull(),
+    afterId: uuid('after_id').notNull(),
+    endedAs: text('ended_as'),
+  },
+  (table) => [
+    primaryKey({ columns: [table.tenantId, table.operationId, table.afterId], name: 'operation_dependencies_pkey' }),
+  ],
 )
 
 export const operationItems = pgTable(
@@ -493,4 +510,61 @@ export const examplePlaces = pgTable(
     operationId: uuid('operation_id'),
   },
   (table) => [primaryKey({ columns: [table.tenantId, table.id], name: 'example_places_pkey' })],
+)
+
+export const bulkActions = pgTable(
+  'bulk_actions',
+  {
+    tenantId: integer('tenant_id').notNull(),
+    id: uuid().notNull(),
+    action: text().notNull(),
+    status: text().notNull(),
+    filter: jsonb().notNull(),
+    scope: jsonb(),
+    reason: text().notNull(),
+    ratePerSecond: integer('rate_per_second').notNull(),
+    requestedBy: text('requested_by').notNull(),
+    requesterScopes: jsonb('requester_scopes').notNull(),
+    idempotencyKey: text('idempotency_key'),
+    requestHash: text('request_hash').notNull(),
+    targets: integer().notNull(),
+    done: integer().default(0).notNull(),
+    refused: integer().default(0).notNull(),
+    failed: integer().default(0).notNull(),
+    skipped: integer().default(0).notNull(),
+    createdAt: timestamp('created_at', { withTimezone: true, mode: 'string' })
+      .default(sql`clock_timestamp()`)
+      .notNull(),
+    expiresAt: timestamp('expires_at', { withTimezone: true, mode: 'string' }),
+    startedAt: timestamp('started_at', { withTimezone: true, mode: 'string' }),
+    startedBy: text('started_by'),
+    startReason: text('start_reason'),
+    abortedAt: timestamp('aborted_at', { withTimezone: true, mode: 'string' }),
+    abortedBy: text('aborted_by'),
+    abortReason: text('abort_reason'),
+    completedAt: timestamp('completed_at', { withTimezone: true, mode: 'string' }),
+    nextAt: timestamp('next_at', { withTimezone: true, mode: 'string' }).default(sql`clock_timestamp()`).notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.tenantId, table.id], name: 'bulk_actions_pkey' })],
+)
+
+export const bulkActionTargets = pgTable(
+  'bulk_action_targets',
+  {
+    tenantId: integer('tenant_id').notNull(),
+    bulkId: uuid('bulk_id').notNull(),
+    ord: integer().notNull(),
+    operationId: uuid('operation_id').notNull(),
+    state: text().default('pending').notNull(),
+    code: text(),
+    detail: text(),
+    blockedBy: jsonb('blocked_by').default([]).notNull(),
+    preflightId: uuid('preflight_id'),
+    resultOperationId: uuid('result_operation_id'),
+    claims: integer().default(0).notNull(),
+    dueAt: timestamp('due_at', { withTimezone: true, mode: 'string' }).default(sql`clock_timestamp()`).notNull(),
+    begunAt: timestamp('begun_at', { withTimezone: true, mode: 'string' }),
+    at: timestamp({ withTimezone: true, mode: 'string' }),
+  },
+  (table) => [primaryKey({ columns: [table.tenantId, table.bulkId, table.ord], name: 'bulk_action_targets_pkey' })],
 )

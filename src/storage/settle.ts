@@ -69,7 +69,8 @@ export const readSettleFacts = async (
 
 /**
  * Compare-and-set on the version that the facts were read with; the event is written with it, and the webhook that tells of it
- * (webhook-outbox.ts). False: somebody was first.
+ * (webhook-outbox.ts). Null: somebody was first.
+ * `awaited` is read from the row that this writes: other operations wait for it, or did.
  */
 export const writeStatus = async (
   { sql }: Connection,
@@ -81,8 +82,8 @@ export const writeStatus = async (
     final: boolean
     summary: string | null
   },
-): Promise<boolean> => {
-  const rows = await sql`
+): Promise<{ awaited: boolean } | null> => {
+  const [row] = await sql<{ awaited: boolean }>`
     with o as (
       update operations set
         status = ${change.status}, version = version + 1,
@@ -91,7 +92,7 @@ export const writeStatus = async (
           else coalesce(started_at, clock_timestamp()) end,
         result_summary = coalesce(${change.summary}::text::jsonb, result_summary)
       where tenant_id = ${change.tenantId} and id = ${change.operationId}::uuid and version = ${change.seenVersion}::bigint
-      returning tenant_id, id, version, status, items_total, completed_at, callback_url),
+      returning tenant_id, id, version, status, items_total, completed_at, callback_url, awaited),
     webhook as (
       insert into webhook_deliveries (tenant_id, operation_id, event_version, event, status, url, facts, state,
         next_attempt_at)
@@ -111,11 +112,12 @@ export const writeStatus = async (
           select exists (
             select from webhook_deliveries d
             where d.tenant_id = o.tenant_id and d.operation_id = o.id and d.state = 'disabled') as yes) gone
-      where o.callback_url is not null and (${change.final} or o.status = 'reconciliation_required'))
-    insert into operation_events (tenant_id, operation_id, version, kind, status, actor)
-    select tenant_id, id, version, ${change.final ? 'settled' : 'status_changed'}, status, 'system:settle' from o
-    returning version`
-  return rows.length > 0
+      where o.callback_url is not null and (${change.final} or o.status = 'reconciliation_required')),
+    event as (
+      insert into operation_events (tenant_id, operation_id, version, kind, status, actor)
+      select tenant_id, id, version, ${change.final ? 'settled' : 'status_changed'}, status, 'system:settle' from o)
+    select awaited from o`
+  return row ?? null
 }
 
 /** Operations that are open although every shard of theirs is done: somebody died between finish and settle. */
@@ -130,6 +132,7 @@ export const readUnsettled = async (
       from operation_shards s where s.tenant_id = o.tenant_id and s.operation_id = o.id) n
     where o.completed_at is null and o.status not in ('draft', 'awaiting_approval', 'paused')
       and n.done and not (o.status = 'reconciliation_required' and n.uncertain > 0)
+      and not (o.status = 'pending' and o.after_open)
     order by o.tenant_id, o.id limit ${limit}`
   return rows.map((row) => ({ tenantId: row.tenant_id, operationId: row.id }))
 }

@@ -30,7 +30,7 @@ export const requestCancel = (database: Database, request: StopRequest): Promise
         update operations set
           cancel_requested_at = clock_timestamp(), cancel_requested_by = ${request.actor}, cancel_reason = ${request.reason},
           status = case status when 'reconciliation_required' then status else 'cancel_requested' end,
-          version = version + 1
+          after_open = false, version = version + 1
         where tenant_id = ${request.tenantId} and id = ${request.operationId}::uuid and cancel_requested_at is null
           and completed_at is null
         returning tenant_id, id, version, status),
@@ -76,7 +76,7 @@ export const requestPause = (
 
 /**
  * Takes a pause back: shards with work left are ready again, at their cursor. Also before every shard has stopped: a shard
- * still leased runs on. False: it is not paused.
+ * still leased runs on. Those of an operation that still waits for others stay done. False: it is not paused.
  */
 export const resume = (database: Database, request: StopRequest): Promise<boolean> =>
   database.lockThenWork((sql) => ({
@@ -88,11 +88,12 @@ export const resume = (database: Database, request: StopRequest): Promise<boolea
           status = case when started_at is null then 'pending' else 'running' end, version = version + 1
         where tenant_id = ${request.tenantId} and id = ${request.operationId}::uuid and cancel_requested_at is null
           and status in ('pause_requested', 'paused')
-        returning tenant_id, id, version, status, run_after),
+        returning tenant_id, id, version, status, run_after, after_open),
       going as (
         update operation_shards s set
           stop_requested = null, stop_seen_at = null, version = s.version + 1,
-          state = case when s.state = 'leased' then 'leased' when s.cursor < s.to_ord or s.waiting > 0 then 'ready' else 'done' end,
+          state = case when s.state = 'leased' then 'leased' when o.after_open then 'done'
+            when s.cursor < s.to_ord or s.waiting > 0 then 'ready' else 'done' end,
           run_at = greatest(now(), o.run_after)
         from o where s.tenant_id = o.tenant_id and s.operation_id = o.id),
       event as (

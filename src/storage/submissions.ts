@@ -1,5 +1,5 @@
 import { ints, sparseTexts, texts } from './array-literal.ts'
-import type { Connection } from './connection.ts'
+import type { Connection, TransactionConnection } from './connection.ts'
 
 export interface SubmittedItem {
   key: string
@@ -49,7 +49,7 @@ export interface Stored {
  * next one. A submission whose idempotency key is taken is left out whole. Answers with what was stored, by id.
  */
 export const insertSubmissions = async (
-  { sql }: Connection,
+  { sql }: TransactionConnection,
   submissions: readonly Submission[],
 ): Promise<Map<string, Stored>> => {
   const operation = (pick: (submission: Submission) => string | null): string => texts(submissions.map(pick))

@@ -55,6 +55,12 @@ describe('the OpenAPI document', () => {
         'POST /operations/{id}/approval',
         'POST /operations/{id}/items',
         'POST /operations/{id}/start',
+        'POST /bulk-actions',
+        'GET /bulk-actions',
+        'GET /bulk-actions/{id}',
+        'GET /bulk-actions/{id}/targets',
+        'POST /bulk-actions/{id}/start',
+        'POST /bulk-actions/{id}/abort',
         'GET /reconciliation',
         'GET /reconciliation/{case_id}',
         'POST /reconciliation/{case_id}/lookup',
@@ -96,6 +102,8 @@ describe('the OpenAPI document', () => {
   it('asks for a body only where one is needed', () => {
     const needed = operations.filter(({ requestBody }) => requestBody?.required).map(({ operationId }) => operationId)
     expect(needed.sort()).toEqual([
+      'abortBulkAction',
+      'createBulkAction',
       'decideApproval',
       'discardDeadLetter',
       'receiveCallback',
@@ -127,6 +135,8 @@ describe('the OpenAPI document', () => {
       'Approval',
       'ResolveIncident',
       'RedeliverWebhook',
+      'CreateBulkAction',
+      'AbortBulkAction',
     ])
     for (const [name, schema] of Object.entries(document.components.schemas))
       if (!requests.has(name)) look(schema, name)

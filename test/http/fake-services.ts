@@ -146,6 +146,18 @@ export class FakeServices {
       redeliverWebhook: async () => {
         throw new AppError('webhook-delivery-in-progress', 'It is being sent')
       },
+      createBulkAction: async () => {
+        throw new AppError('bulk-filter-empty', 'The filter leaves nothing out')
+      },
+      listBulkActions: async () => ({ items: [], next: null }),
+      getBulkAction: async () => null,
+      listBulkTargets: async () => null,
+      startBulkAction: async () => {
+        throw new AppError('bulk-action-not-found', 'There is no such bulk action')
+      },
+      abortBulkAction: async () => {
+        throw new AppError('bulk-action-not-found', 'There is no such bulk action')
+      },
       listOperationTypes: async () => [],
       getOperationType: async () => null,
       pauseOperationType: async () => {
@@ -206,6 +218,8 @@ export const makeOperation = (status: OperationStatus): OperationView => ({
   replayedBy: [],
   compensates: null,
   after: [],
+  afterWhen: null,
+  waitingFor: [],
   risk: 'high',
   stuckSignals: [],
   error: null,

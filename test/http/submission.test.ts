@@ -132,6 +132,8 @@ const halfInvalid = [
   { key: 'c', input: 'text' },
 ]
 
+const NOBODY = `op_${'0'.repeat(32)}`
+
 type Refusal = [name: string, body: unknown, status: number, code: string, pointers?: string[]]
 
 describe('a submission that is refused stores nothing', () => {
@@ -158,8 +160,24 @@ describe('a submission that is refused stores nothing', () => {
     ['no items', { type: 'grant' }, 422, 'items-missing', ['/items']],
     ['an empty list of items', grant({ items: [] }), 422, 'items-missing', ['/items']],
     ['a key that the type needs', grant({ type: 'strict' }), 400, 'idempotency-key-required'],
-    ['a predecessor', grant({ after: [`op_${'0'.repeat(32)}`] }), 422, 'not-available-yet', ['/after']],
     ['a callback', grant({ callback_url: 'https://x.test/' }), 422, 'webhooks-not-configured', ['/callback_url']],
+    ['a predecessor that is nobody', grant({ after: [NOBODY] }), 422, 'invalid-predecessor', ['/after/0']],
+    [
+      'predecessors that are no ids',
+      grant({ after: ['x', NOBODY, 'op_1'] }),
+      422,
+      'invalid-predecessor',
+      ['/after/0', '/after/2'],
+    ],
+    ['a predecessor that is there twice', grant({ after: [NOBODY, NOBODY] }), 422, 'invalid-predecessor', ['/after/1']],
+    ['101 predecessors', grant({ after: Array(101).fill(NOBODY) }), 400, 'invalid-request', ['/after']],
+    [
+      'a wish that nobody knows',
+      grant({ after: [NOBODY], after_when: 'failed' }),
+      400,
+      'invalid-request',
+      ['/after_when'],
+    ],
     ['a looser stop condition', grant({ stop_if: ['downstream_error_rate_5m > 99%'] }), 400, 'invalid-request'],
     ['a stop condition that is none', grant({ stop_if: ['rubbish'] }), 400, 'invalid-request', ['/stop_if/0']],
     ['a time that is none', grant({ run_after: 'tomorrow' }), 400, 'invalid-request', ['/run_after']],

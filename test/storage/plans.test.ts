@@ -1,7 +1,9 @@
 import { uuidv7 } from 'uuidv7'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { claimBulkTargets } from '../../src/storage/bulk-targets.ts'
 import type { Connection, Parameter, Sql } from '../../src/storage/connection.ts'
 import { type Database, openDatabase } from '../../src/storage/database.ts'
+import { markAwaited, readDependents, readOverdueDependents } from '../../src/storage/dependencies.ts'
 import { readExplainedDoubts, takeDueLookups } from '../../src/storage/lookups.ts'
 import { readOperationStates } from '../../src/storage/operation-state.ts'
 import { claimIntents } from '../../src/storage/run/claim-intents.ts'
@@ -9,17 +11,20 @@ import { claimExpiredShards, claimReadyShards } from '../../src/storage/run/clai
 import { renewLeases } from '../../src/storage/run/heartbeat.ts'
 import { readDueRetries, readOrphanedIntents, readWindow } from '../../src/storage/run/window.ts'
 import { readSettleFacts, readUnsettled, writeStatus } from '../../src/storage/settle.ts'
+import { insertSubmissions } from '../../src/storage/submissions.ts'
 import { disableSiblings, finishTry, forgetOldDeliveries, takeDueDeliveries } from '../../src/storage/webhook-outbox.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
-import { GRANT, TENANT } from '../support/races.ts'
+import { GRANT, items, submissionOf, TENANT } from '../support/races.ts'
 
-/** Operations, one in twenty still open. Each has a ready shard and two items; one in thirty is leased, with an intent and a retry. */
+/** Operations, one in twenty still open; each came after the one before it, and one in a hundred still waits. Each has a ready shard and two items; one in thirty is leased, with an intent and a retry. */
 const OPERATIONS = 100_000
 const BIG_TABLES = [
   'operations',
+  'operation_dependencies',
   'operation_shards',
   'operation_items',
   'effects',
+  'bulk_action_targets',
   'item_retries',
   'ledger_entries',
   'reconciliation_cases',
@@ -39,9 +44,11 @@ beforeAll(async () => {
         select g, overlay(uuid_v7_floor(now())::text placing lpad(to_hex(g), 12, '0') from 25)::uuid as id
         from generate_series(1, ${OPERATIONS}) g;
       insert into operations (tenant_id, id, type, type_version, code_version, status, items_total, requested_by, risk, root_id,
-          completed_at)
+          completed_at, after, after_when, after_open)
         select 1, id, 'grant', 1, 'c1', case g % 20 when 0 then 'pending' else 'succeeded' end, 2, 'tester', 'low', id,
-          case when g % 20 > 0 then now() end from ids;
+          case when g % 20 > 0 then now() end, '["one"]', 'succeeded', g % 100 = 0 from ids;
+      insert into operation_dependencies (tenant_id, operation_id, after_id, ended_as)
+        select 1, id, lag(id, 1, uuid_v7_floor(now())) over (order by g), case when g % 100 > 0 then 'succeeded' end from ids;
       insert into operation_items (tenant_id, operation_id, ord, item_key, effect_key, input, input_hash)
         select 1, id, o, 'i' || o, g || ':' || o, '{}', 'h' from ids, generate_series(0, 1) o;
       insert into operation_shards (tenant_id, operation_id, shard, type, type_version, from_ord, to_ord, cursor, state,
@@ -54,6 +61,13 @@ beforeAll(async () => {
         select 1, 'old:' || g, case g % 30 when 0 then 'uncertain' else 'applied' end, 1, id, 0, 0, 1, 1, 'i0', 'h', now() from ids
         union all
         select 1, g || ':0', 'intent', 1, id, 0, 0, 1, 1, 'i0', 'h', now() from ids where g % 30 = 0;
+      insert into bulk_actions (tenant_id, id, action, status, filter, reason, rate_per_second, requested_by, requester_scopes,
+          request_hash, targets, started_at, done, completed_at)
+        select 1, id, 'cancel', case g % 10 when 0 then 'running' else 'finished' end, '{}', 'r', 10, 'tester', '[]', 'h', 1000,
+          now(), case g % 10 when 0 then 500 else 1000 end, case g % 10 when 0 then null else now() end from ids where g <= 100;
+      insert into bulk_action_targets (tenant_id, bulk_id, ord, operation_id, state, at)
+        select 1, id, o, id, case when g % 10 > 0 or o < 500 then 'done' else 'pending' end,
+          case when g % 10 > 0 or o < 500 then now() end from ids, generate_series(0, 999) o where g <= 100;
       insert into item_retries (tenant_id, operation_id, ord, shard, effect_key, attempt, reason)
         select 1, id, 1, 0, g || ':1', 1, 'key_known' from ids where g % 30 = 0;
       insert into ledger_entries (tenant_id, operation_id, ord, item_key, attempt, state, effect_key, input_hash, source,
@@ -175,6 +189,11 @@ test.each<[string, (connection: Connection) => Promise<unknown>]>([
   ],
   ['the end of a receiver', (c) => disableSiblings(c, webhook)],
   ['the forgetting of webhooks', forgetOldDeliveries],
+  ['the claim of targets of a bulk action', claimBulkTargets],
+  ['a submission', (c) => insertSubmissions(c, [submissionOf({ items: items(2) })])],
+  ['the mark of what is waited for', (c) => markAwaited(c, TENANT, [uuidv7(), uuidv7()])],
+  ['what waits for an operation', (c) => readDependents(c, TENANT, uuidv7(), 32)],
+  ['the sweep of what waits', (c) => readOverdueDependents(c, 100)],
 ])('%s reads no big table from end to end', async (_, work) => {
   const plans = await plansOf(work)
   expect(plans).not.toEqual([])

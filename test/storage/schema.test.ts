@@ -1,6 +1,8 @@
 import { is, Table } from 'drizzle-orm'
 import { getTableConfig, type PgTable } from 'drizzle-orm/pg-core'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { AFTER_WHEN } from '../../src/domain/after.ts'
+import { BULK_ACTIONS, BULK_STATUSES, BULK_TARGET_STATES } from '../../src/domain/bulk-action.ts'
 import { CALLBACK_OUTCOMES } from '../../src/domain/callback.ts'
 import { EFFECT_STATES } from '../../src/domain/effect.ts'
 import { FAILURE_CLASSES } from '../../src/domain/failure.ts'
@@ -72,6 +74,11 @@ describe('schema.ts and the migrations', () => {
 test.each([
   ['operations_status', OPERATION_STATUSES],
   ['operations_final', FINAL_STATUSES],
+  ['operations_after_when', AFTER_WHEN],
+  ['operation_dependencies_ended_as', FINAL_STATUSES],
+  ['bulk_actions_action', BULK_ACTIONS],
+  ['bulk_actions_status', BULK_STATUSES],
+  ['bulk_action_targets_state', BULK_TARGET_STATES],
   ['operations_risk', ['low', 'medium', 'high']],
   ['operation_shards_state', ['ready', 'leased', 'done']],
   ['operation_shards_stop', ['pause', 'cancel']],

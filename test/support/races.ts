@@ -13,7 +13,7 @@ import { claimReadyShards, type RunnableType } from '../../src/storage/run/claim
 import type { Converged, Evidence, Report } from '../../src/storage/run/converge.ts'
 import type { ClaimedShard, Lease, ShardKey } from '../../src/storage/run/lease.ts'
 import { readWindow } from '../../src/storage/run/window.ts'
-import { insertSubmissions } from '../../src/storage/submissions.ts'
+import { insertSubmissions, type Submission } from '../../src/storage/submissions.ts'
 import { until } from './processes.ts'
 
 export const TENANT = 1
@@ -32,50 +32,51 @@ export interface StoredItem {
 export const items = (count: number, effectKey: (ord: number) => string = () => randomUUID()): StoredItem[] =>
   Array.from({ length: count }, (_, ord) => ({ key: `i${ord}`, effectKey: effectKey(ord) }))
 
+interface StoredOperation {
+  items: readonly StoredItem[]
+  type?: string
+  shards?: number
+  steps?: readonly string[]
+  callbackUrl?: string
+  status?: Submission['status']
+}
+
+export const submissionOf = (operation: StoredOperation): Submission => {
+  const { shards = 1, type = GRANT.name, status = 'pending', steps = [] } = operation
+  return {
+    tenantId: TENANT,
+    id: uuidv7(),
+    type,
+    typeVersion: 1,
+    codeVersion: 'c1',
+    status,
+    requestedBy: 'tester',
+    reason: null,
+    labels: {},
+    priority: 0,
+    runAfter: null,
+    deadlineAt: null,
+    risk: 'low',
+    stopIf: [],
+    approvalRequired: status === 'awaiting_approval' ? 'always' : null,
+    idempotencyKey: null,
+    requestHash: 'h',
+    traceparent: null,
+    callbackUrl: operation.callbackUrl ?? null,
+    items: operation.items.map(({ key, effectKey, input = '{}' }) => ({ key, effectKey, input, inputHash: 'h' })),
+    shardEnds:
+      status === 'draft'
+        ? []
+        : Array.from({ length: shards }, (_, shard) => Math.floor((operation.items.length * (shard + 1)) / shards)),
+    steps,
+  }
+}
+
 /** Stores an operation as a submission does. */
-export const storeOperation = async (
-  database: Database,
-  operation: {
-    items: readonly StoredItem[]
-    type?: string
-    shards?: number
-    steps?: readonly string[]
-    callbackUrl?: string
-  },
-): Promise<string> => {
-  const id = uuidv7()
-  const { shards = 1, type = GRANT.name, steps = [] } = operation
-  await database.query((connection) =>
-    insertSubmissions(connection, [
-      {
-        tenantId: TENANT,
-        id,
-        type,
-        typeVersion: 1,
-        codeVersion: 'c1',
-        status: 'pending',
-        requestedBy: 'tester',
-        reason: null,
-        labels: {},
-        priority: 0,
-        runAfter: null,
-        deadlineAt: null,
-        risk: 'low',
-        stopIf: [],
-        approvalRequired: null,
-        idempotencyKey: null,
-        requestHash: 'h',
-        traceparent: null,
-        callbackUrl: operation.callbackUrl ?? null,
-        items: operation.items.map(({ key, effectKey, input = '{}' }) => ({ key, effectKey, input, inputHash: 'h' })),
-        shardEnds: Array.from({ length: shards }, (_, shard) =>
-          Math.floor((operation.items.length * (shard + 1)) / shards),
-        ),
-        steps,
-      },
-    ]),
-  )
-  return id
+export const storeOperation = async (database: Database, operation: StoredOperation): Promise<string> => {
+  const submission = submissionOf(operation)
+  await database.query((connection) => insertSubmissions(connection, [submission]))
+  return submission.id
 }
 
 /** Empties every table that a run writes. */
@@ -83,7 +84,8 @@ export const wipe = (database: Database): Promise<void> =>
   database.transaction(async ({ script }) => {
     await script(`set local opledger.retention = 'on';
       truncate operations, operation_items, operation_shards, operation_events, effects, item_retries, ledger_entries,
-        reconciliation_cases, dead_letters, callback_inbox, webhook_deliveries, webhook_attempts`)
+        reconciliation_cases, dead_letters, callback_inbox, webhook_deliveries, webhook_attempts, operation_dependencies,
+        bulk_actions, bulk_action_targets, replay_preflights`)
   })
 
 export const claimOne = async (database: Database, type = GRANT, workerId = randomUUID()): Promise<ClaimedShard> => {
@@ -166,6 +168,9 @@ export const holdOperation = (url: string, operationId: string): Promise<Hold> =
 
 export const holdDeadLetter = (url: string, id: string): Promise<Hold> =>
   hold(url, (sql) => sql`select 1 from dead_letters where id = ${id} for no key update`)
+
+export const holdBulkAction = (url: string, id: string): Promise<Hold> =>
+  hold(url, (sql) => sql`select 1 from bulk_actions where id = ${id} for no key update`)
 
 /** Until exactly so many sessions of this database wait for a lock. They queue in the order in which they came. */
 export const untilWaiting = (database: Database, count: number): Promise<void> =>

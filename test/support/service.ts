@@ -102,6 +102,7 @@ export const openTestService = async (sources: {
         draft: false,
         callbackUrl: null,
         after: [],
+        afterWhen: 'succeeded',
         stopIf: [],
         idempotencyKey: null,
         body: { type, items: complete },

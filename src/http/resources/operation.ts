@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { AFTER_WHEN } from '../../domain/after.ts'
 import { FAILURE_CLASSES } from '../../domain/failure.ts'
 import { formatId } from '../../domain/ids.ts'
 import { OPERATION_STATUSES } from '../../domain/operation.ts'
@@ -62,7 +63,9 @@ export const OperationResource = z
     replay_of: z.string().nullable(),
     replayed_by: z.array(z.string()),
     compensates: z.string().nullable(),
-    after: z.array(z.string()),
+    after: z.array(z.string()).describe('Operations that it starts after.'),
+    after_when: openEnum(AFTER_WHEN, 'What it waits for them to be; null: it waits for none.').nullable(),
+    waiting_for: z.array(z.string()).describe('Of `after`, those that have not ended yet, while it waits for them.'),
     risk: openEnum(['low', 'medium', 'high'], 'As its type says.'),
     stuck_signals: z
       .array(z.string())
@@ -133,6 +136,8 @@ export const toOperation = (view: OperationView): OperationResource => ({
   replayed_by: view.replayedBy.map((id) => formatId('op', id)),
   compensates: view.compensates && formatId('op', view.compensates),
   after: view.after.map((id) => formatId('op', id)),
+  after_when: view.afterWhen,
+  waiting_for: view.waitingFor.map((id) => formatId('op', id)),
   risk: view.risk,
   stuck_signals: view.stuckSignals,
   error: view.error,

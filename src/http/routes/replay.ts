@@ -11,18 +11,16 @@ import { OperationResource, operationPath } from '../resources/operation.ts'
 import { PreflightResource, toPreflight } from '../resources/preflight.ts'
 import { answerOperation, ConditionHeaders, OperationParams, operationIdOf } from './operations.ts'
 
-const PreflightBody = z
+export const ScopeBody = z
   .strictObject({
-    scope: z
-      .strictObject({
-        states: z.array(z.enum(REPLAYABLE_STATES)).nullish(),
-        failure_classes: z.array(z.enum(FAILURE_CLASSES)).nullish(),
-        item_keys: z.array(textField(MAX_ITEM_KEY_BYTES)).max(SCOPE_ITEM_KEYS_MAX).nullish(),
-      })
-      .nullish()
-      .describe('Default: failed items of the classes that may be retried, and unprocessed ones.'),
+    states: z.array(z.enum(REPLAYABLE_STATES)).nullish(),
+    failure_classes: z.array(z.enum(FAILURE_CLASSES)).nullish(),
+    item_keys: z.array(textField(MAX_ITEM_KEY_BYTES)).max(SCOPE_ITEM_KEYS_MAX).nullish(),
   })
-  .meta({ id: 'PreflightReplay' })
+  .nullish()
+  .describe('Default: failed items of the classes that may be retried, and unprocessed ones.')
+
+const PreflightBody = z.strictObject({ scope: ScopeBody }).meta({ id: 'PreflightReplay' })
 
 const ReplayBody = z
   .strictObject({

@@ -1,4 +1,6 @@
 import { z } from 'zod'
+import { AFTER_WHEN } from '../../domain/after.ts'
+import { parseId } from '../../domain/ids.ts'
 import { INLINE_ITEMS_MAX } from '../../domain/operation.ts'
 import type { Json } from '../../domain/operation-type.ts'
 import type { SubmitRequest } from '../../services/requests.ts'
@@ -25,7 +27,7 @@ export const ItemBody = z
   })
   .meta({ id: 'SubmittedItem' })
 
-const LabelValue = z
+export const LabelValue = z
   .string()
   .max(MAX_LABEL_VALUE_BYTES)
   .refine(
@@ -57,7 +59,17 @@ export const SubmitBody = z
       .describe(
         'An absolute https or http URL without credentials and fragment. A signed webhook goes there when the operation is settled. A replay inherits it.',
       ),
-    after: z.array(textField(MAX_ITEM_KEY_BYTES)).max(MAX_AFTER).optional().describe('Ids of operations.'),
+    after: z
+      .array(textField(MAX_ITEM_KEY_BYTES))
+      .max(MAX_AFTER)
+      .optional()
+      .describe('Ids of operations that have to end first; until then nothing of this one runs.'),
+    after_when: z
+      .enum(AFTER_WHEN)
+      .optional()
+      .describe(
+        '`succeeded` (the default): one of them that ends in any other way cancels this operation, with the reason. `settled`: any final status will do.',
+      ),
     stop_if: z
       .array(textField(MAX_STOP_CONDITION_BYTES))
       .max(MAX_STOP_CONDITIONS)
@@ -81,7 +93,8 @@ export const toSubmitRequest = (
   deadlineAt: body.deadline_at ?? null,
   draft: body.draft ?? false,
   callbackUrl: body.callback_url ?? null,
-  after: body.after ?? [],
+  after: (body.after ?? []).map((id) => parseId('op', id)),
+  afterWhen: body.after_when ?? 'succeeded',
   stopIf: body.stop_if ?? [],
   idempotencyKey: sent.idempotencyKey,
   body: sent.rawBody,

@@ -17,6 +17,8 @@
  *  C. Counters of the shard change in the same commit as the ledger entries that they count.
  *  D. A stop (cancel, pause) is a column of the shard row; a window is claimed only under `stop_requested is null` on the
  *     locked row. So the row lock decides which came first, and after a stop no intent is ever claimed.
+ *  E. What waits (for an approval, or for other operations: storage/dependencies.ts) has shards that are `done`, so no claim
+ *     can find it. Who lets it go makes them ready under the locks of the operation and its shards, and only then.
  *
  * Why a crash at each line of a run is safe:
  *  before the claim commits        nothing happened; the shard is ready.

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { formatId, type IdPrefix, parseId } from '../../../src/domain/ids.ts'
 
 const UUID = '01938e2c-7f3a-7c11-9d2e-0123456789ab'
-const PREFIXES: readonly IdPrefix[] = ['op', 'case', 'dl', 'inc', 'pf']
+const PREFIXES: readonly IdPrefix[] = ['op', 'case', 'dl', 'inc', 'pf', 'bulk']
 
 test('an id is its prefix and 32 hex characters', () => {
   expect(formatId('op', UUID)).toBe('op_01938e2c7f3a7c119d2e0123456789ab')
