@@ -51,7 +51,7 @@ const verifiedId = (callback: CallbackReceiver, { headers, body }: CallbackReque
 
 const parse = (body: Buffer): Json => {
   try {
-    if (isUtf8(body)) return JSON.parse(body.toString('utf8')) as Json
+    if (isUtf8(body)) return JSON.parse(body.toString('utf8').replace(/^\uFEFF/, '')) as Json
   } catch (cause) {
     throw new AppError('malformed-json', 'The body is signed, but is not valid JSON', { cause })
   }

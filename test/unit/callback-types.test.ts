@@ -1,6 +1,7 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { ConfigurationError } from '../../src/domain/errors.ts'
@@ -96,6 +97,20 @@ describe('http.callback', () => {
   ])('takes several secrets for a rotation: %s', async (_, secret) => {
     const both = await receiver({ secret })
     expect(SECRETS.map((each) => accepts(both, each))).toEqual([true, true, false])
+  })
+
+  it('stands in an example that loads', async () => {
+    const registry = await loadOperationTypes({
+      paths: [fileURLToPath(new URL('../../examples/types/grant-by-callback.yaml', import.meta.url))],
+      env: { DIRECTORY_URL: 'http://directory.test' },
+      secrets: (name) => (name === 'DIRECTORY_WEBHOOK' ? SECRETS[0] : undefined),
+    })
+    const example = registry.get('grant-by-callback')?.callback
+    expect(example?.read({ type: 'grant.created', data: { reference: 'grant:a:b', id: 'g' } })).toEqual({
+      effectKey: 'grant:a:b',
+      state: 'applied',
+      effectRef: 'g',
+    })
   })
 
   it('has a tolerance of 300 seconds unless it says otherwise', async () => {
