@@ -16,14 +16,19 @@ export const ensureWebhookSecret = (dataDir: string): string => {
   try {
     mkdirSync(dataDir, { recursive: true })
     writeFileSync(draft, `whsec_${randomBytes(SECRET_BYTES).toString('base64')}\n`, { mode: 0o600, flush: true })
-    linkSync(draft, file)
+    linkUnlessThere(draft, file)
+    rmSync(draft)
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    if (code !== 'EEXIST') {
-      throw new ConfigurationError(`OPLEDGER_DATA_DIR: cannot write ${file} (${code})`, { cause: error })
-    }
-  } finally {
-    rmSync(draft, { force: true })
+    throw new ConfigurationError(`OPLEDGER_DATA_DIR: cannot write ${file} (${code})`, { cause: error })
   }
   return file
+}
+
+const linkUnlessThere = (draft: string, file: string): void => {
+  try {
+    linkSync(draft, file)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+  }
 }

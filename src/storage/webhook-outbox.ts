@@ -12,8 +12,8 @@
  *     that a delivery that kills its senders ends as `failed` too. The log shows a try without an end.
  *   after the send, before the finish: it is sent again, with the same id and the same bytes, as the body was stored before
  *     the first send. At least once: the receiver drops what it has seen by the id.
- *   a sender that was held up for longer than its hold: `attempts` has grown since, so its finish moves nothing but its own
- *     line of the log.
+ *   a sender that was held up for longer than its hold: `attempts` has grown since, or a redelivery took the hold away, so
+ *     its finish moves nothing but its own line of the log. If neither has happened yet, its outcome counts.
  *   after a 410 was written, before the siblings were disabled: they are sent, and answered with 410 themselves.
  *
  * Two senders never take at once (a transaction's advisory lock, which makes the limit per origin exact), so no delivery has
@@ -96,7 +96,10 @@ const failWornOut = async (sql: Sql, { limit, triesMax }: Take): Promise<void> =
     with worn as materialized (
       select tenant_id, id from webhook_deliveries
       where state = 'pending' and next_attempt_at <= now() and tries >= ${triesMax}
-      order by next_attempt_at limit ${limit} for no key update skip locked)
+      order by next_attempt_at limit ${limit} for no key update skip locked),
+    log as (
+      update webhook_attempts a set error = 'SENDER_LOST'
+      from worn w where a.tenant_id = w.tenant_id and a.delivery_id = w.id and a.duration_ms is null)
     update webhook_deliveries d set
       state = 'failed', next_attempt_at = null, held_until = null, last_status = null, last_error = 'SENDER_LOST'
     from worn w where d.tenant_id = w.tenant_id and d.id = w.id`
@@ -184,6 +187,7 @@ export const finishTry = async ({ sql }: Connection, done: FinishedTry): Promise
       next_attempt_at = clock_timestamp() + ${done.delayMs}::float8 * interval '1 ms',
       delivered_at = case when ${done.state} = 'delivered' then clock_timestamp() else delivered_at end
     where tenant_id = ${done.tenantId} and id = ${done.id}::uuid and state = 'pending' and attempts = ${done.attempt}
+      and held_until is not null
     returning true as moved`
   return rows.length > 0
 }

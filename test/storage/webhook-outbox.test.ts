@@ -429,6 +429,24 @@ describe('a sender that dies', () => {
     })
   })
 
+  test('and comes back too late for a redelivery: that one is not called off', async () => {
+    const [id = ''] = await plant(1)
+    const late = await takeOne()
+    await expireHolds()
+    expect(await database.query((connection) => redeliver(connection, TENANT, id))).toBe(true)
+    expect(await finish(late, { status: 500, state: 'failed' })).toBe(false)
+    expect(await takeOne()).toMatchObject({ id, attempt: 2, tries: 1 })
+  })
+
+  test('and comes back before anybody missed it: its outcome counts', async () => {
+    const [id = ''] = await plant(1)
+    const late = await takeOne()
+    await expireHolds()
+    expect(await finish(late)).toBe(true)
+    expect((await find(id)).state).toBe('delivered')
+    expect(await take()).toEqual([])
+  })
+
   test('at every try: the delivery ends as failed', async () => {
     const [id = ''] = await plant(1)
     for (let tries = 1; tries <= WEBHOOK_TRIES_MAX; tries++) {
@@ -436,7 +454,9 @@ describe('a sender that dies', () => {
       await expireHolds()
     }
     expect(await take()).toEqual([])
-    expect(await find(id)).toMatchObject({ state: 'failed', lastError: 'SENDER_LOST', attempts: WEBHOOK_TRIES_MAX })
+    const failed = await find(id)
+    expect(failed).toMatchObject({ state: 'failed', lastError: 'SENDER_LOST', attempts: WEBHOOK_TRIES_MAX })
+    expect(failed.log.map(({ error }) => error)).toEqual(Array(WEBHOOK_TRIES_MAX).fill('SENDER_LOST'))
     expect(await take()).toEqual([])
   })
 })
