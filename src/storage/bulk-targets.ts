@@ -21,7 +21,9 @@
  *  replay made, not recorded the repeat asks with the same preflight and is told the same replay.
  *  recorded                  outcome and counts of the action moved in one commit.
  * A worker that lost its claim writes nothing. What it still does is the same cancel, or the same replay of the same
- * preflight; one whose facts have moved since is refused by the replay itself, under the lock of the operation.
+ * preflight; one whose facts have moved since is refused by the replay itself, under the lock of the operation. Stated limit:
+ * one that is suspended between begin and its single action, and comes back when its target was given up or looked at after
+ * an abort, still does that one action; the operation tells so, the target does not.
  *
  * Lock order: bulk action → its targets. No transaction here touches an operation.
  */
@@ -62,7 +64,8 @@ export const claimBulkTargets = async ({ sql }: Connection): Promise<ClaimedTarg
       for no key update skip locked),
     pick as materialized (
       select t.tenant_id, t.bulk_id, t.ord from b join bulk_action_targets t on t.tenant_id = b.tenant_id and t.bulk_id = b.id
-      where t.state = 'pending' and t.due_at <= clock_timestamp() and (b.status = 'running' or t.begun_at is not null)
+      -- what is pending after an abort was begun before it
+      where t.state = 'pending' and t.due_at <= clock_timestamp()
       order by t.ord
       limit (select ceil(rate_per_second * ${BURST_SECONDS}::float8)::int from b)
       for no key update of t skip locked),

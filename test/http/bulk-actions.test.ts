@@ -173,7 +173,7 @@ describe('POST /bulk-actions', () => {
     expect((await get('/bulk-actions')).body.items).toEqual([])
   })
 
-  it('makes one bulk action per Idempotency-Key, also of two at once', async () => {
+  it('case 35: makes one bulk action per Idempotency-Key, also of two at once, and refuses another body', async () => {
     await plant()
     const headers = { 'idempotency-key': '"bulk-1"' }
     const both = await Promise.all([post('/bulk-actions', bulk(), headers), post('/bulk-actions', bulk(), headers)])

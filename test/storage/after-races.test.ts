@@ -417,6 +417,17 @@ describe('release ×', () => {
     await expectReleased(second)
   })
 
+  test.each(['start', 'release'])('the start of a draft, %s first', async (winner) => {
+    const first = await predecessor()
+    const second = await dependent([first], { status: 'draft' })
+    await endAndDie(first, 'applied')
+    const look = () => lookAt(context(), keyOf(second))
+    const start = () => closeDraft(database, { ...request(second), itemsTotal: 2, shardEnds: [1, 2] })
+    const held = await holdOperation(testDatabase.url, second)
+    await raceBehind(database, held, ...(winner === 'start' ? [start, look] : [look, start]))
+    await expectReleased(second)
+  })
+
   test.each(['approve', 'release'])('an approval, %s first', async (winner) => {
     const first = await predecessor()
     const second = await dependent([first], { status: 'awaiting_approval' })

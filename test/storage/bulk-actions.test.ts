@@ -396,10 +396,10 @@ describe('a worker that dies', () => {
 describe('the rate', () => {
   test('holds over all workers, however often they ask', async () => {
     const RATE = 20
-    await plantMany(12, 'pending')
+    await plantMany(24, 'pending')
     const made = await create('cancel', { type: 'grant' }, { ratePerSecond: RATE })
     const claimedAt: number[] = []
-    while (claimedAt.length < 12) {
+    while (claimedAt.length < 24) {
       const rounds = await Promise.all([claim(), claim(), claim()])
       const [now] = await database.query(
         ({ sql }) => sql<{ s: number }>`select extract(epoch from clock_timestamp())::float8 as s`,
@@ -409,7 +409,7 @@ describe('the rate', () => {
     const started = Date.parse(`${made.started?.at.replace(' ', 'T').replace('+00', 'Z')}`) / 1000
     // what was not used for a quarter of a second is made up for, and a quarter of a second comes at once
     for (const [n, at] of claimedAt.entries()) expect(at - started).toBeGreaterThanOrEqual((n + 1) / RATE - 0.5 - 0.01)
-    expect(claimedAt).toHaveLength(12)
+    expect(claimedAt).toHaveLength(24)
   })
 
   test('of one action leaves room for the next one', async () => {
@@ -484,6 +484,20 @@ describe('an abort', () => {
       () => abort(made.id),
       () => workOnTarget(workerContext(), target),
     )
+    expect(await targets(made.id)).toMatchObject([{ state: 'skipped', code: 'aborted' }])
+    expect(await statusOf(id)).toBe('pending')
+  })
+
+  test('between the claim of a target that a dead worker had begun and its own begin: it is not acted on any more', async () => {
+    const id = await plant('pending')
+    const made = await create('cancel')
+    await beginTarget(database, await claimOne())
+    const again = await claimOne()
+    expect(again).toMatchObject({ begun: true, aborted: false })
+    await abort(made.id)
+    await workOnTarget(workerContext(), again)
+    expect(await statusOf(id)).toBe('pending')
+    await work(made.id)
     expect(await targets(made.id)).toMatchObject([{ state: 'skipped', code: 'aborted' }])
     expect(await statusOf(id)).toBe('pending')
   })
