@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type Config, childEnvironment, loadConfigFromProcess, localUrl } from './config.ts'
 import { ConfigurationError } from './domain/errors.ts'
 import { type SupervisedChild, superviseChild } from './embedded/child-process.ts'
+import { keepSecret } from './embedded/download-secret.ts'
 import { startEmbeddedPostgres } from './embedded/postgres.ts'
 import { canListen } from './embedded/postmaster.ts'
 import { describeStart } from './embedded/welcome.ts'
@@ -92,7 +93,7 @@ const main = async (): Promise<void> => {
     await migrate({ url: databaseUrl })
     if (shutdown.requested) throw new BootAborted()
 
-    const env = childEnvironment(databaseUrl, config.auth)
+    const env = childEnvironment(databaseUrl, config.auth, config.downloadSecret ?? (await keepSecret(config.dataDir)))
     const names = ['api', ...Array<'worker'>(config.workers).fill('worker')] as const
     for (const name of names) children.push(superviseChild({ name, env, log, onConfigurationError: fail }))
     const base = localUrl(config.host, config.port)

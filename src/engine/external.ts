@@ -12,7 +12,7 @@
 
 import { formatId } from '../domain/ids.ts'
 import { maySend, sendByMs } from '../domain/lease.ts'
-import type { Executor } from '../domain/operation-type.ts'
+import type { EffectCall, SendReport } from '../domain/operation-type.ts'
 import { reserveCalls } from '../storage/rate-limits.ts'
 import { claimIntents } from '../storage/run/claim-intents.ts'
 import { claimRetries, explainKnownKeys } from '../storage/run/claim-retries.ts'
@@ -24,7 +24,12 @@ import type { HeldShard } from './held-shard.ts'
 import { returnUnclear, writePatiently } from './outcomes.ts'
 import { sentReport, unsentReport } from './reports.ts'
 
-type ExternalExecutor = Extract<Executor, { kind: 'external' }>
+/** What makes the calls: an external type's executor, or the writer of an artifact's chunks. */
+export interface Sender {
+  callTimeoutMs: number
+  /** Never throws. */
+  send(call: EffectCall, claimed: { ord: number; send: number }): Promise<SendReport>
+}
 
 interface ClaimedItem extends RunnableItem {
   send: number
@@ -43,8 +48,10 @@ const REPORTS_MAX = 1_000
 export const runExternal = async (
   context: RunContext,
   held: HeldShard,
-  executor: ExternalExecutor,
+  executor: Sender,
   traceparent: string | null,
+  /** Items from here on are not run. */
+  toOrd = held.lease.toOrd,
 ): Promise<void> => {
   const { database, meter, log } = context
   const { lease, type } = held
@@ -67,16 +74,17 @@ export const runExternal = async (
   const outstanding = (): number => queue.length + inTheAir + answered.length + writing
 
   const claimWindow = async (room: number): Promise<void> => {
-    if (held.isIsolated && cursor >= (lease.isolateUntil ?? 0)) held.endIsolation()
-    const isDue = cursor >= lease.toOrd || performance.now() - retriesLookedAt >= RETRY_LOOK_MS
+    // while isolated, waiting items are suspects like those at the cursor, and come first
+    const isDue = held.isIsolated || cursor >= toOrd || performance.now() - retriesLookedAt >= RETRY_LOOK_MS
     if (isDue && (await claimDueRetries(room))) return
-    if (cursor >= lease.toOrd) {
+    if (held.isIsolated && cursor >= (lease.isolateUntil ?? 0)) held.endIsolation()
+    if (cursor >= toOrd) {
       exhausted = true
       return
     }
     if (ahead.length === 0) {
       ahead = await database.query((connection) =>
-        readWindow(connection, lease, cursor, Math.min(lease.toOrd, cursor + READ_AHEAD)),
+        readWindow(connection, lease, cursor, Math.min(toOrd, cursor + READ_AHEAD)),
       )
     }
     const items = ahead.slice(0, room)
@@ -104,7 +112,7 @@ export const runExternal = async (
   /** True when retries were claimed, or may not be any more. */
   const claimDueRetries = async (room: number): Promise<boolean> => {
     retriesLookedAt = performance.now()
-    const ords = await database.query((connection) => readDueRetries(connection, lease, room))
+    const ords = await database.query((connection) => readDueRetries(connection, lease, room, toOrd))
     if (ords.length === 0) return false
     if (!(await awaitRate(await countFree(ords)))) return true
     offered = ords
@@ -193,15 +201,18 @@ export const runExternal = async (
     }
     inTheAir++
     executor
-      .send({
-        effectKey: item.effectKey,
-        itemKey: item.key,
-        input: item.input,
-        operationId: formatId('op', lease.operationId),
-        type: type.name,
-        attempt: item.attempt,
-        traceparent,
-      })
+      .send(
+        {
+          effectKey: item.effectKey,
+          itemKey: item.key,
+          input: item.input,
+          operationId: formatId('op', lease.operationId),
+          type: type.name,
+          attempt: item.attempt,
+          traceparent,
+        },
+        item,
+      )
       .then(
         ({ outcome, downstreamError }) => {
           meter.record({ type: type.name, durationMs: performance.now() - nowMs, downstreamError })

@@ -8,6 +8,7 @@ import type {
   CheckpointPosition,
   DeadLetterFilters,
   DeadLetterPosition,
+  DownloadRequest,
   EventPosition,
   HistoryPosition,
   IncidentFilters,
@@ -28,9 +29,11 @@ import type {
   WaitRequest,
 } from '../services/requests.ts'
 import type {
+  ArtifactView,
   CaseView,
   CheckpointView,
   DeadLetterView,
+  DownloadView,
   EventView,
   Gauge,
   HealthReportView,
@@ -154,6 +157,11 @@ export interface Services {
     request: ReplayRequest,
   ): Promise<{ operation: OperationView; replayed: boolean }>
   decideApproval(principal: Principal, operationId: string, request: ApprovalRequest): Promise<OperationView>
+
+  /** Throws for what does not exist, too: there are two kinds of nothing. */
+  getArtifact(principal: Principal, operationId: string): Promise<ArtifactView>
+  /** Nobody is asked who they are: the link is the proof. */
+  openDownload(link: DownloadRequest): Promise<DownloadView>
 
   listOperationTypes(principal: Principal): Promise<OperationTypeView[]>
   getOperationType(principal: Principal, name: string): Promise<OperationTypeView | null>

@@ -13,6 +13,7 @@ const TAG_DESCRIPTIONS: Readonly<Record<string, string>> = {
   Replay: 'What a replay would touch, and what forbids it.',
   Reconciliation: 'Uncertain effects that wait for evidence.',
   'Dead letters': 'Items whose attempts are used up, and the incidents that they are signs of.',
+  Artifacts: 'Files that operations have published.',
   'Operation types': 'What can be run, with its guarantees and limits.',
   Service: 'Workers, health, metrics, and the pages that explain problems.',
 }

@@ -24,6 +24,7 @@ import {
 } from './limits.ts'
 import { Metrics } from './metrics.ts'
 import { requestIdOf } from './request-ids.ts'
+import { addArtifactRoutes } from './routes/artifacts.ts'
 import { addDeadLetterRoutes } from './routes/dead-letters.ts'
 import { addIncidentRoutes } from './routes/incidents.ts'
 import { addItemHistoryRoute } from './routes/item-history.ts'
@@ -136,6 +137,7 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
   addReconciliationRoutes(app, routeDeps)
   addDeadLetterRoutes(app, routeDeps)
   addIncidentRoutes(app, routeDeps)
+  addArtifactRoutes(app, routeDeps)
   addOperationTypeRoutes(app, routeDeps)
   addServiceRoutes(app, routeDeps, metrics)
   addDocumentRoute(app)

@@ -1,5 +1,7 @@
 import type { Log } from '../log.ts'
+import type { ObjectStore } from '../objects/object-store.ts'
 import type { ServiceContext } from '../services/context.ts'
+import { artifactObjects } from './artifacts.ts'
 import { abandonedUploads, deadlines, housekeeping } from './janitor.ts'
 import { reconciler } from './reconciler.ts'
 import { repeat } from './service.ts'
@@ -7,7 +9,10 @@ import { settleSweep } from './settle-sweep.ts'
 import { stopConditions } from './stop-conditions.ts'
 
 /** The maintenance loops of a worker. Every worker runs them: each claims what it works on, so more of them do no harm. */
-export const startMaintenance = (context: ServiceContext, log: Log): { stop(): Promise<void> } => {
+export const startMaintenance = (
+  context: ServiceContext & { objects: ObjectStore },
+  log: Log,
+): { stop(): Promise<void> } => {
   const services = [
     repeat(reconciler(context, log), log),
     repeat(settleSweep(context, log), log),
@@ -15,6 +20,7 @@ export const startMaintenance = (context: ServiceContext, log: Log): { stop(): P
     repeat(abandonedUploads(context), log),
     repeat(housekeeping(context, log), log),
     repeat(stopConditions(context, log), log),
+    repeat(artifactObjects(context, log), log),
   ]
   return {
     async stop() {

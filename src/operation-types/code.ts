@@ -1,18 +1,23 @@
 /**
  * Operation types written in TypeScript. `defineOperationType` takes the same limits as a type file, an `input` as a
- * zod schema, and either `send` (external: one call per item) or `runBatch` (transactional: one transaction per batch).
+ * zod schema, and either `send` (external: one call per item), `runBatch` (transactional: one transaction per batch), or
+ * `plan`, `writeChunk` and `file` (artifact: the chunks of a file, made of the operation's `input`).
  *
  * Whatever goes wrong after `send` began may have had its effect, so a throw, a missing answer and a late one are all
  * `uncertain`. A handler that knows that nothing left the process throws `NothingSent`; that is retried.
  */
 import { z } from 'zod'
 import type {
+  ArtifactFile,
+  ArtifactRun,
   BatchResult,
   BatchRun,
+  ChunkRun,
   EffectKind,
   InputIssue,
   Json,
   OperationType,
+  PlannedChunk,
   SendOutcome,
   SendReport,
   TransactionSql,
@@ -25,6 +30,7 @@ import {
   resolvePolicy,
   TYPE_LIMITS,
 } from '../domain/operation-type-definition.ts'
+import { artifactExecutor } from './code-artifact.ts'
 import { externalExecutor } from './code-external.ts'
 import { transactionalExecutor } from './code-transactional.ts'
 import { parseDefinition } from './definition-issues.ts'
@@ -33,7 +39,7 @@ import type { CallContext, CodeLookup, TypedBatchItem, TypedCall } from './handl
 
 export type CodeDefinition<Schema extends z.ZodType> = Omit<PolicyDefinition, 'effect'> & {
   input: Schema
-  /** A template such as `grant:{input.role}:{item.key}`, or a function. Default: type : first operation : item. */
+  /** A template such as `grant:{input.role}:{item.key}`, or a function. Default: type : first operation : item. Not for artifacts. */
   effect_key?: string | ((item: { key: string; input: z.output<Schema>; rootOperationId: string }) => string)
 } & (
     | {
@@ -50,6 +56,18 @@ export type CodeDefinition<Schema extends z.ZodType> = Omit<PolicyDefinition, 'e
           items: TypedBatchItem<z.output<Schema>>[],
           run: BatchRun,
         ): Promise<BatchResult[] | undefined>
+      }
+    | {
+        effect: 'artifact'
+        /** Of one chunk. */
+        timeout_ms?: number
+        /** One bounded read: the chunks, in the order of the file, or what is wrong with the input. */
+        plan(input: z.output<Schema>, run: ArtifactRun): Promise<PlannedChunk[] | { issues: InputIssue[] }>
+        /** The bytes of a chunk, the same ones whenever it is asked: it is asked again after a failure or a replay. */
+        writeChunk(chunk: PlannedChunk, run: ChunkRun): AsyncIterable<Uint8Array | string>
+        file(input: z.output<Schema>): ArtifactFile
+        /** A newer artifact of the type with the same key supersedes the older one. Default: none does. */
+        artifactKey?(input: z.output<Schema>): string
       }
   )
 
@@ -91,6 +109,10 @@ const codeSchema = z.strictObject({
     })
     .optional(),
   compensate: handler.optional(),
+  plan: handler.optional(),
+  writeChunk: handler.optional(),
+  file: handler.optional(),
+  artifactKey: handler.optional(),
 })
 
 export interface CodeContext {
@@ -102,7 +124,7 @@ export interface CodeContext {
 export const buildCodeType = (definition: OperationTypeDefinition, context: CodeContext): OperationType => {
   const checked = parseDefinition(codeSchema, definition)
   assertMembers(checked)
-  const callTimeoutMs = checked.effect === 'external' ? (checked.timeout_ms ?? TYPE_LIMITS.callTimeoutMs.default) : null
+  const callTimeoutMs = timeoutOf(checked)
   const policy = resolvePolicy(checked, { callTimeoutMs, compensates: checked.compensate !== undefined })
   // The schema was checked at run time; the handlers' types were checked by the compiler in `defineOperationType`.
   const typed = definition as unknown as CodeDefinition<z.ZodType>
@@ -112,28 +134,53 @@ export const buildCodeType = (definition: OperationTypeDefinition, context: Code
     inputSchema: jsonSchemaOf(checked.input),
     validateInput: (input) => inputIssues(checked.input, input),
     effectKey: effectKeyOf(typed, policy.name),
-    executor:
-      typed.effect === 'external'
-        ? externalExecutor(typed, callTimeoutMs ?? TYPE_LIMITS.callTimeoutMs.default)
-        : transactionalExecutor(typed),
+    executor: executorOf(typed, callTimeoutMs),
     close: async () => {},
   }
 }
 
+/** Null: what it does is not timed by itself. */
+const timeoutOf = ({ effect, timeout_ms }: z.infer<typeof codeSchema>): number | null => {
+  switch (effect) {
+    case 'external':
+      return timeout_ms ?? TYPE_LIMITS.callTimeoutMs.default
+    case 'artifact':
+      return timeout_ms ?? TYPE_LIMITS.chunkTimeoutMs.default
+    case 'transactional':
+      return null
+  }
+}
+
+const executorOf = (typed: CodeDefinition<z.ZodType>, timeoutMs: number | null): OperationType['executor'] => {
+  switch (typed.effect) {
+    case 'external':
+      return externalExecutor(typed, timeoutMs ?? TYPE_LIMITS.callTimeoutMs.default)
+    case 'artifact':
+      return artifactExecutor(typed, timeoutMs ?? TYPE_LIMITS.chunkTimeoutMs.default)
+    case 'transactional':
+      return transactionalExecutor(typed)
+  }
+}
+
+/** The members that only some kinds of effect have. */
+const MEMBERS = {
+  external: { required: ['send'], allowed: ['send', 'lookup', 'compensate', 'timeout_ms', 'effect_key'] },
+  transactional: { required: ['runBatch'], allowed: ['runBatch', 'effect_key'] },
+  // a chunk has no meaning outside its operation, so its effect key is not for the author to choose
+  artifact: {
+    required: ['plan', 'writeChunk', 'file'],
+    allowed: ['plan', 'writeChunk', 'file', 'artifactKey', 'timeout_ms'],
+  },
+} as const satisfies Record<EffectKind, { required: readonly Member[]; allowed: readonly Member[] }>
+type Member = 'runBatch' | 'send' | 'lookup' | 'compensate' | 'timeout_ms' | 'effect_key' | ArtifactMember
+type ArtifactMember = 'plan' | 'writeChunk' | 'file' | 'artifactKey'
+
 const assertMembers = (definition: z.infer<typeof codeSchema>): void => {
-  const required: Record<EffectKind, 'send' | 'runBatch' | null> = {
-    external: 'send',
-    transactional: 'runBatch',
-    artifact: null,
-  }
-  const needed = required[definition.effect]
-  if (needed !== null && definition[needed] === undefined) {
-    throw new DefinitionError(needed, `is required for effect ${definition.effect}`)
-  }
-  const surplus = (
-    definition.effect === 'external' ? ['runBatch'] : ['send', 'lookup', 'compensate', 'timeout_ms']
-  ) as ('runBatch' | 'send' | 'lookup' | 'compensate' | 'timeout_ms')[]
-  const found = surplus.find((member) => definition[member] !== undefined)
+  const { required, allowed }: { required: readonly Member[]; allowed: readonly Member[] } = MEMBERS[definition.effect]
+  const missing = required.find((member) => definition[member] === undefined)
+  if (missing !== undefined) throw new DefinitionError(missing, `is required for effect ${definition.effect}`)
+  const known = Object.values(MEMBERS).flatMap((members): readonly Member[] => members.allowed)
+  const found = known.find((member) => !allowed.includes(member) && definition[member] !== undefined)
   if (found !== undefined) throw new DefinitionError(found, `has no meaning for effect ${definition.effect}`)
 }
 
@@ -156,7 +203,7 @@ const inputIssues = (schema: z.ZodType, input: Json): InputIssue[] => {
 }
 
 const effectKeyOf = (definition: CodeDefinition<z.ZodType>, type: string): OperationType['effectKey'] => {
-  const source = definition.effect_key
+  const source = definition.effect === 'artifact' ? undefined : definition.effect_key
   if (typeof source !== 'function') {
     return compileEffectKey(source, { type, env: {}, secrets: () => undefined })
   }

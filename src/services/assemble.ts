@@ -3,7 +3,9 @@
  * made here once: the batchers of reads and submissions, the pulse of types, and the waiters for changes.
  */
 import { AppError } from '../domain/errors.ts'
+import { NO_OBJECT_STORE } from '../objects/object-store.ts'
 import type { OperationState } from '../storage/operation-state.ts'
+import { type Downloads, getArtifact, openDownload } from './artifacts.ts'
 import { authenticate } from './authenticate.ts'
 import type { ServiceContext } from './context.ts'
 import { discard, getDeadLetter, listDeadLetters } from './dead-letters.ts'
@@ -32,6 +34,7 @@ import type {
   CheckpointPosition,
   DeadLetterFilters,
   DeadLetterPosition,
+  DownloadRequest,
   EventPosition,
   HistoryPosition,
   IncidentFilters,
@@ -61,10 +64,14 @@ import { uploadItems } from './upload-items.ts'
 import type { CaseView, OperationView } from './views.ts'
 import { changedSince, openChangeWaiter } from './wait-for-change.ts'
 
-export const assembleServices = (base: ServiceContext) => {
+export const assembleServices = (
+  base: ServiceContext,
+  downloads: Downloads = { objects: NO_OBJECT_STORE, secret: null },
+) => {
   const readState = openStateReader(base)
   const context = {
     ...base,
+    downloads: downloads.secret !== null,
     readState,
     readPulse: openPulseReader(base),
     writeSubmission: openSubmissionWriter(base),
@@ -165,6 +172,8 @@ export const assembleServices = (base: ServiceContext) => {
       await decideApproval(context, principal, id, request)
       return shown(principal, id)
     },
+    getArtifact: (principal: Principal, id: string) => getArtifact({ ...base, downloads }, principal, id),
+    openDownload: (link: DownloadRequest) => openDownload({ ...base, downloads }, link),
     listOperationTypes: (principal: Principal) => listOperationTypes(context, principal),
     getOperationType: (principal: Principal, name: string) => getOperationType(context, principal, name),
     pauseOperationType: (principal: Principal, name: string, request: { reason: string | null }) =>

@@ -12,7 +12,7 @@ import type { OperationState } from '../storage/operation-state.ts'
 import { readByIdempotencyKey, type Submission } from '../storage/submissions.ts'
 import { acceptedState } from './accepted-state.ts'
 import { canonicalHash } from './canonical-hash.ts'
-import { checkSubmission } from './check-submission.ts'
+import { checkSubmission, type SubmissionContext } from './check-submission.ts'
 import type { ServiceContext } from './context.ts'
 import type { Principal } from './principal.ts'
 import type { SubmitRequest } from './requests.ts'
@@ -24,10 +24,11 @@ export type Submitted = { replayed: false; state: OperationState } | { replayed:
 /**
  * Stores the operation that `request` asks for, or finds the one that its idempotency key names.
  * Errors: unknown-operation-type, idempotency-key-required, idempotency-key-reused, items-missing, too-many-items,
- * duplicate-item-key, invalid-item-input, invalid-request, not-available-yet.
+ * duplicate-item-key, invalid-item-input, invalid-request, not-available-yet, items-not-accepted, invalid-input,
+ * downloads-not-configured.
  */
 export const submitOperation = async (
-  context: ServiceContext & { writeSubmission: SubmissionWriter },
+  context: ServiceContext & SubmissionContext & { writeSubmission: SubmissionWriter },
   principal: Principal,
   request: SubmitRequest,
 ): Promise<Submitted> => {
@@ -38,7 +39,7 @@ export const submitOperation = async (
       : findOwner(context.database, principal, request.idempotencyKey, requestHash)
   let submission: Submission
   try {
-    submission = checkSubmission(context, principal, request, requestHash)
+    submission = await checkSubmission(context, principal, request, requestHash)
   } catch (error) {
     // what was accepted once stays accepted, whatever has become of its type since
     const earlier = await owner()

@@ -1,7 +1,8 @@
 import type { DeadLetterStatus, IncidentStatus } from '../domain/dead-letter.ts'
 import type { FailureClass } from '../domain/failure.ts'
 import type { HealthVerdict, Verdict } from '../domain/health.ts'
-import type { EvidenceSource, ItemState } from '../domain/ledger.ts'
+import type { ItemState } from '../domain/ledger.ts'
+import type { LedgerEntry } from '../domain/ledger-entry.ts'
 import type { OperationStatus } from '../domain/operation.ts'
 import type { Json } from '../domain/operation-type.ts'
 
@@ -98,28 +99,7 @@ export interface ItemView {
   observedAt: DbTime | null
 }
 
-export interface LedgerEntryView {
-  ord: number
-  seq: number
-  itemKey: string
-  step: string
-  attempt: number
-  /** Null: an observation that changed no outcome. */
-  state: ItemState | null
-  failureClass: FailureClass | null
-  reasonCode: string | null
-  message: string | null
-  effectKey: string
-  /** Hex. */
-  inputHash: string
-  effectRef: string | null
-  evidenceRef: string | null
-  source: EvidenceSource
-  actor: string | null
-  observedAt: DbTime
-  workerId: string | null
-  codeVersion: string
-}
+export type LedgerEntryView = LedgerEntry
 
 export interface CheckpointView {
   shard: number
@@ -258,6 +238,34 @@ export interface PreflightView {
   stopIf: { condition: string; actual: number; tripped: boolean }[]
   allowed: boolean
   blockedBy: string[]
+}
+
+export interface ArtifactView {
+  id: string
+  operationId: string
+  name: string
+  contentType: string
+  sizeBytes: number
+  /** Hex. */
+  sha256: string
+  publishedAt: DbTime
+  expiresAt: DbTime
+  supersededAt: DbTime | null
+  supersededBy: string | null
+  /** `newer` or `cancel`. */
+  supersedeReason: string | null
+  /** Null: it cannot be downloaded any more. */
+  download: { path: string; expiresAt: DbTime } | null
+}
+
+export interface DownloadView {
+  name: string
+  contentType: string
+  sizeBytes: number
+  /** Hex. */
+  sha256: string
+  /** The next piece is read when it is asked for. */
+  content: AsyncIterable<Uint8Array>
 }
 
 export interface OperationTypeView {

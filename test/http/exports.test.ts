@@ -3,7 +3,7 @@ import { get, type IncomingMessage } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { formatId } from '../../src/domain/ids.ts'
-import { csvCell } from '../../src/http/exports.ts'
+import { csvCell } from '../../src/domain/csv.ts'
 import type { ItemView } from '../../src/services/views.ts'
 import { DB_TIME, type Edge, openEdge } from './fake-services.ts'
 

@@ -64,6 +64,7 @@ const plant = async () => {
       reason: 'again',
       approvalRequired: null,
       shardEnds: [asked.replayTargets],
+      effectKeyPrefix: null,
     },
   }
 }

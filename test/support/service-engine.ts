@@ -4,6 +4,7 @@ import type { OperationType } from '../../src/domain/operation-type.ts'
 import { type Engine, startEngine } from '../../src/engine/loop.ts'
 import { openTypeMeter } from '../../src/engine/type-meter.ts'
 import { startMaintenance } from '../../src/maintenance/schedule.ts'
+import { NO_OBJECT_STORE, type ObjectStore } from '../../src/objects/object-store.ts'
 import { openDatabase } from '../../src/storage/database.ts'
 import { openWakeUps } from '../../src/storage/wake-ups.ts'
 
@@ -23,8 +24,9 @@ export const startTestEngine = async (options: {
   types: readonly OperationType[]
   concurrency?: number
   maintenance?: boolean
+  objects?: ObjectStore
 }): Promise<TestEngine> => {
-  const { url, types, concurrency = 4 } = options
+  const { url, types, concurrency = 4, objects = NO_OBJECT_STORE } = options
   const workerId = randomUUID()
   const messages: string[] = []
   const log = pino({ level: 'warn', base: null }, { write: (line) => messages.push(JSON.parse(line).msg) })
@@ -38,6 +40,7 @@ export const startTestEngine = async (options: {
     types,
     wakeUps,
     meter,
+    objects,
     presence: {
       id: workerId,
       host: 'test',
@@ -51,7 +54,7 @@ export const startTestEngine = async (options: {
   })
   const registry = { get: (name: string) => types.find((type) => type.name === name), list: () => [...types] }
   const maintenance =
-    options.maintenance === false ? null : startMaintenance({ database, types: registry, wakeUps }, log)
+    options.maintenance === false ? null : startMaintenance({ database, types: registry, wakeUps, objects }, log)
   return {
     workerId,
     logged: () => [...messages],

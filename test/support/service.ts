@@ -6,8 +6,10 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { expect } from 'vitest'
 import type { Json, OperationType } from '../../src/domain/operation-type.ts'
 import { loadOperationTypes } from '../../src/operation-types/registry.ts'
+import type { Downloads } from '../../src/services/artifacts.ts'
 import { assembleServices } from '../../src/services/assemble.ts'
 import type { ServiceContext } from '../../src/services/context.ts'
+import { ledgerSource } from '../../src/services/ledger-source.ts'
 import type { Principal } from '../../src/services/principal.ts'
 import type { SubmitRequest } from '../../src/services/requests.ts'
 import type { CaseView, ItemView, LedgerEntryView, OperationView } from '../../src/services/views.ts'
@@ -51,6 +53,7 @@ export const openTestService = async (sources: {
   typeFiles?: readonly string[]
   types?: readonly OperationType[]
   env?: Record<string, string>
+  downloads?: Downloads
 }): Promise<TestService> => {
   const testDatabase = await createTestDatabase()
   const database = openDatabase({ url: testDatabase.url, size: 8, name: 'test service' })
@@ -58,6 +61,7 @@ export const openTestService = async (sources: {
     paths: sources.typeFiles ?? [],
     env: sources.env ?? {},
     secrets: () => undefined,
+    ledger: ledgerSource(database),
   })
   const given = sources.types
   const types = given
@@ -65,7 +69,7 @@ export const openTestService = async (sources: {
     : registry
   const wakeUps = openWakeUps({ url: testDatabase.url, name: 'test service', onFault: () => {} })
   const context: ServiceContext = { database, types, wakeUps }
-  const services = assembleServices(context)
+  const services = assembleServices(context, sources.downloads)
 
   const all = async <T, P>(read: (position: P | null) => Promise<{ items: T[]; next: P | null } | null>) => {
     const found: T[] = []

@@ -174,6 +174,8 @@ describe('secrets', () => {
 })
 
 it('children of start are told the database and the decided AUTH', () => {
-  expect(childEnvironment(url, 'off')).toMatchObject({ DATABASE_URL: url, AUTH: 'off' })
-  expect(childEnvironment(url, 'off')).not.toHaveProperty('DATABASE_URL_FILE')
+  const env = childEnvironment(url, 'off', 'a secret')
+  expect(env).toMatchObject({ DATABASE_URL: url, AUTH: 'off', OPLEDGER_DOWNLOAD_SECRET: 'a secret' })
+  expect(env).not.toHaveProperty('DATABASE_URL_FILE')
+  expect(env).not.toHaveProperty('OPLEDGER_DOWNLOAD_SECRET_FILE')
 })
