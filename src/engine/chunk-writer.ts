@@ -11,6 +11,8 @@ import { MeasuredBytes, TimeIsUp, withDeadline } from './measured-bytes.ts'
 import { runSuspected, workerCrash } from './suspects.ts'
 
 const MESSAGE_MAX = 500
+/** A handler may give out line by line; the store is written in larger pieces. */
+const PIECE_BYTES = 64 * 1024
 /** Between tries while the database or the store is away: that is no failure of the chunk. */
 const AWAY_WAIT_MS = 250
 
@@ -44,19 +46,29 @@ export const chunkWriter = (
 
   async function* pieces(call: EffectCall, measured: MeasuredBytes, signal: AbortSignal) {
     const iterator = await ofHandler(async () => source(call, signal)[Symbol.asyncIterator]())
+    let gathered: Uint8Array[] = []
+    let gatheredBytes = 0
+    const take = (): Uint8Array => {
+      const bytes = Buffer.concat(gathered)
+      gathered = []
+      gatheredBytes = 0
+      measured.add(bytes)
+      if (measured.sizeBytes > CHUNK_BYTES_MAX) throw new ChunkTooLarge()
+      return bytes
+    }
     try {
       for (;;) {
         const next = await ofHandler(() => iterator.next())
         signal.throwIfAborted()
         if (held.isOver) throw new Error('the lease ran out')
         held.step()
-        if (next.done) return
+        if (next.done) break
         const bytes = typeof next.value === 'string' ? Buffer.from(next.value) : next.value
-        if (bytes.byteLength === 0) continue
-        measured.add(bytes)
-        if (measured.sizeBytes > CHUNK_BYTES_MAX) throw new ChunkTooLarge()
-        yield bytes
+        gathered.push(bytes)
+        gatheredBytes += bytes.byteLength
+        if (gatheredBytes >= PIECE_BYTES) yield take()
       }
+      if (gatheredBytes > 0) yield take()
     } finally {
       await iterator.return?.().catch(() => {})
     }
@@ -94,7 +106,7 @@ export const chunkWriter = (
       } catch (error) {
         log.warn({ err: error, operation_id: lease.operationId, item_key: call.itemKey }, 'writing a chunk failed')
         objects.delete(object).catch(() => {}) // the janitor removes what this could not
-        return { outcome: failure(error), downstreamError: !(error instanceof HandlerFailed) }
+        return failure(error)
       }
     },
   }
@@ -123,15 +135,15 @@ const transient = (reasonCode: string, message: string): SendOutcome => ({
   message,
 })
 
-const failure = (error: unknown): SendOutcome => {
+const failure = (error: unknown): SendReport => {
   // flydrive wraps what its sources throw
   for (let e = error; e instanceof Error; e = e.cause) {
     if (e instanceof ChunkTooLarge) {
       const message = `a chunk has at most ${CHUNK_BYTES_MAX} bytes`
-      return { state: 'failed', failureClass: 'conflict', reasonCode: 'CHUNK_TOO_LARGE', message }
+      return failed({ state: 'failed', failureClass: 'conflict', reasonCode: 'CHUNK_TOO_LARGE', message })
     }
-    if (e instanceof HandlerFailed) return transient('HANDLER_ERROR', sanitiseText(e.message, MESSAGE_MAX))
-    if (e instanceof TimeIsUp) return transient('TIMEOUT', e.message)
+    if (e instanceof HandlerFailed) return failed(transient('HANDLER_ERROR', sanitiseText(e.message, MESSAGE_MAX)))
+    if (e instanceof TimeIsUp) return { outcome: transient('TIMEOUT', e.message), downstreamError: true }
   }
-  return transient('STORAGE_ERROR', 'the chunk could not be stored')
+  return { outcome: transient('STORAGE_ERROR', 'the chunk could not be stored'), downstreamError: true }
 }

@@ -75,7 +75,7 @@ export const wipe = (database: Database): Promise<void> =>
   database.transaction(async ({ script }) => {
     await script(`set local opledger.retention = 'on';
       truncate operations, operation_items, operation_shards, operation_events, effects, item_retries, ledger_entries,
-        reconciliation_cases, dead_letters`)
+        reconciliation_cases, dead_letters, artifacts, artifact_workspaces`)
   })
 
 export const claimOne = async (database: Database, type = GRANT, workerId = randomUUID()): Promise<ClaimedShard> => {
