@@ -2,7 +2,7 @@ import type { Disk } from 'flydrive'
 import { ObjectMissing, type ObjectStore } from './object-store.ts'
 
 /** What both kinds share. `keyOf` puts the store's prefix before a name. */
-export const storeOn = (disk: Disk, keyOf: (name: string) => string): Omit<ObjectStore, 'put'> => ({
+export const storeOn = (disk: Disk, keyOf: (name: string) => string): Omit<ObjectStore, 'put' | 'deleteFolder'> => ({
   read: (name) => readFrom(disk, keyOf(name)),
   delete: (name) => disk.delete(keyOf(name)),
   async list(folder) {
@@ -15,7 +15,6 @@ export const storeOn = (disk: Disk, keyOf: (name: string) => string): Omit<Objec
     } while (paginationToken !== undefined)
     return names
   },
-  deleteFolder: (folder) => disk.deleteAll(keyOf(folder)),
   close: async () => {},
 })
 

@@ -22,6 +22,7 @@ export const openObjectStore = async (settings: ObjectStoreSettings): Promise<Ob
   const disk = new Disk(new FSDriver({ location: directory, visibility: 'private' }))
   return {
     ...storeOn(disk, (name) => name),
+    deleteFolder: (folder) => disk.deleteAll(folder),
     async put(name, bytes) {
       await disk.putStream(name, Readable.from(bytes, { objectMode: false }))
       const file = path.join(directory, name)

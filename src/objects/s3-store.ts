@@ -15,23 +15,24 @@ import type { ObjectStore, ObjectStoreSettings } from './object-store.ts'
 
 export const openS3Store = (settings: Extract<ObjectStoreSettings, { kind: 's3' }>): ObjectStore => {
   const { bucket, prefix, endpoint, region, credentials, forcePathStyle } = settings
-  const disk = new Disk(
-    new S3Driver({
-      bucket,
-      region,
-      forcePathStyle,
-      ...(endpoint === null ? {} : { endpoint }),
-      ...(credentials === null ? {} : { credentials }),
-      visibility: 'private',
-      supportsACL: false,
-      // stores that only speak S3 mostly do not know the newer checksums
-      requestChecksumCalculation: 'WHEN_REQUIRED',
-      responseChecksumValidation: 'WHEN_REQUIRED',
-    }),
-  )
+  const driver = new S3Driver({
+    bucket,
+    region,
+    forcePathStyle,
+    ...(endpoint === null ? {} : { endpoint }),
+    ...(credentials === null ? {} : { credentials }),
+    visibility: 'private',
+    supportsACL: false,
+    // stores that only speak S3 mostly do not know the newer checksums
+    requestChecksumCalculation: 'WHEN_REQUIRED',
+    responseChecksumValidation: 'WHEN_REQUIRED',
+  })
+  const disk = new Disk(driver)
   const keyOf = (name: string): string => (prefix === '' ? name : `${prefix}/${name}`)
   return {
     ...storeOn(disk, keyOf),
+    // a Disk takes the slash away, and S3 would then delete every name that begins like the folder's
+    deleteFolder: (folder) => driver.deleteAll(`${keyOf(folder)}/`),
     async put(name, bytes, { contentType, sizeBytes }) {
       const source = Readable.from(bytes, { objectMode: false })
       if (sizeBytes !== null && sizeBytes > 0) {

@@ -65,6 +65,8 @@ describe('the OpenAPI document', () => {
         'GET /incidents',
         'GET /incidents/{id}',
         'POST /incidents/{id}/resolve',
+        'GET /operations/{id}/artifact',
+        'GET /artifacts/{id}/download',
         'GET /operation-types',
         'GET /operation-types/{name}',
         'POST /operation-types/{name}/pause',
