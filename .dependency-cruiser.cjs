@@ -22,7 +22,8 @@ module.exports = {
     },
     only('domain-imports-nothing-of-ours', '^src/domain/', []),
     only('storage', '^src/storage/', ['^src/domain/']),
-    only('services', '^src/services/', ['^src/storage/', '^src/domain/']),
+    only('services', '^src/services/', ['^src/storage/', '^src/domain/', '^src/objects/object-store\\.ts$']),
+    only('objects', '^src/objects/', ['^src/domain/']),
     only('http', '^src/http/', ['^src/services/', '^src/domain/', '^src/log\\.ts$']),
     only('operation-types', '^src/operation-types/', ['^src/domain/']),
     only('engine', '^src/engine/', [
@@ -30,6 +31,7 @@ module.exports = {
       '^src/storage/',
       '^src/domain/',
       '^src/operation-types/',
+      '^src/objects/object-store\\.ts$',
       '^src/(log|probe)\\.ts$',
     ]),
     only('maintenance', '^src/maintenance/', [
@@ -37,6 +39,7 @@ module.exports = {
       '^src/storage/',
       '^src/domain/',
       '^src/operation-types/',
+      '^src/objects/object-store\\.ts$',
       '^src/(log|probe)\\.ts$',
     ]),
     {
@@ -44,6 +47,12 @@ module.exports = {
       severity: 'error',
       from: { path: '^src/', pathNot: '^src/storage/' },
       to: { path: 'node_modules/(drizzle-orm|postgres)/' },
+    },
+    {
+      name: 'object-stores-in-objects-only',
+      severity: 'error',
+      from: { path: '^src/', pathNot: '^src/objects/' },
+      to: { path: 'node_modules/(flydrive|@aws-sdk)/' },
     },
     {
       name: 'fastify-in-http-only',

@@ -4,8 +4,10 @@ import { keepHeapSmall } from './heap.ts'
 import type { Services } from './http/deps.ts'
 import { buildServer } from './http/server.ts'
 import { createLog } from './log.ts'
+import { openObjectStore } from './objects/open-object-store.ts'
 import { loadOperationTypes } from './operation-types/registry.ts'
 import { assembleServices } from './services/assemble.ts'
+import { ledgerSource } from './services/ledger-source.ts'
 import { onShutdown, runEntry } from './shutdown.ts'
 import { openDatabase } from './storage/database.ts'
 import { refuseNewerSchema } from './storage/migrate.ts'
@@ -45,7 +47,6 @@ await runEntry(async () => {
   keepHeapSmall()
   const config = loadConfigFromProcess('api')
   const log = createLog({ level: config.logLevel, name: 'api' })
-  const types = await loadOperationTypes({ paths: config.types, env: config.env, secrets: config.secret })
   const database = openDatabase({
     url: config.databaseUrl,
     size: config.databasePool,
@@ -53,18 +54,29 @@ await runEntry(async () => {
     prepare: config.databasePrepare,
     statementMs: STATEMENT_MS,
   })
+  const types = await loadOperationTypes({
+    paths: config.types,
+    env: config.env,
+    secrets: config.secret,
+    ledger: ledgerSource(database),
+  })
+  const objects = await openObjectStore(config.artifactStore)
   await refuseNewerSchema(database)
   const wakeUps = openWakeUps({
     url: config.databaseUrl,
     name: 'opledger api',
     onFault: (error) => log.warn({ err: error }, 'listening for wake-ups failed; polling goes on'),
   })
-  const services = assembleServices({
+  if (config.downloadSecret === null) {
+    log.warn('OPLEDGER_DOWNLOAD_SECRET is not set: operations that make artifacts are refused')
+  }
+  const context = {
     database,
     types,
     wakeUps,
     ...(config.webhookSecrets.length > 0 && { webhooks: { privateAddresses: config.webhookPrivateAddresses } }),
-  })
+  }
+  const services = assembleServices(context, { objects, secret: config.downloadSecret })
   const state = { draining: false }
   const server = await buildServer({ services: services satisfies Services, config, state, log })
 
@@ -80,6 +92,7 @@ await runEntry(async () => {
       await wakeUps.close()
       await database.close()
       await types.close()
+      await objects.close()
       log.info('stopped')
     },
     { onError: (error) => log.error({ err: error }, 'the drain failed') },

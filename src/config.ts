@@ -4,12 +4,14 @@ import { inspect } from 'node:util'
 import { z } from 'zod'
 import { ConfigurationError } from './domain/errors.ts'
 import { type PrivateAddresses, parseWebhookSecrets, WEBHOOK_SECRETS_MAX } from './domain/webhook.ts'
+import type { ObjectStoreSettings } from './objects/object-store.ts'
 
 /**
  * The only reader of `process.env`. Every setting is listed here with its default and its limits; a bad value, or an
  * `OPLEDGER_*` key that nobody knows, stops the start with one line that names the key.
  *
- * Secrets (`DATABASE_URL`, `OPLEDGER_WEBHOOK_SECRET`, `OPLEDGER_SECRET_<NAME>`) may come from a file instead: `<KEY>_FILE` holds its path.
+ * Secrets (`DATABASE_URL`, `OPLEDGER_WEBHOOK_SECRET`, `OPLEDGER_DOWNLOAD_SECRET`, `OPLEDGER_S3_SECRET_ACCESS_KEY`,
+ * `OPLEDGER_SECRET_<NAME>`) may come from a file instead: `<KEY>_FILE` holds its path.
  */
 export type ProcessKind = 'start' | 'api' | 'worker' | 'migrate' | 'cli'
 export type LogLevel = 'fatal' | 'error' | 'warn' | 'info' | 'debug' | 'trace' | 'silent'
@@ -31,6 +33,10 @@ export interface Config {
   /** Absolute paths of type files; empty: the built-in examples. */
   readonly types: readonly string[]
   readonly dataDir: string
+  /** Where artifacts are kept. Api and workers see the same one. */
+  readonly artifactStore: ObjectStoreSettings
+  /** Signs download links; the same for every api process. Null: `start` makes one, other processes publish no links. */
+  readonly downloadSecret: string | null
   /** Worker processes under `start`. */
   readonly workers: number
   /** Shards that one worker runs at once. */
@@ -47,14 +53,25 @@ export interface Config {
 export type ConfigWithDatabase = Config & { readonly databaseUrl: string }
 
 const SECRET_PREFIX = 'OPLEDGER_SECRET_'
-const WEBHOOK_SECRET_KEY = 'OPLEDGER_WEBHOOK_SECRET'
+const WEBHOOK_SECRET = 'OPLEDGER_WEBHOOK_SECRET'
+const DOWNLOAD_SECRET = 'OPLEDGER_DOWNLOAD_SECRET'
+const S3_SECRET = 'OPLEDGER_S3_SECRET_ACCESS_KEY'
 const KNOWN_OPLEDGER_KEYS = [
   'OPLEDGER_TYPES',
   'OPLEDGER_DATA_DIR',
-  WEBHOOK_SECRET_KEY,
-  `${WEBHOOK_SECRET_KEY}_FILE`,
+  'OPLEDGER_ARTIFACT_STORE',
+  'OPLEDGER_S3_ENDPOINT',
+  'OPLEDGER_S3_REGION',
+  'OPLEDGER_S3_ACCESS_KEY_ID',
+  S3_SECRET,
+  'OPLEDGER_S3_FORCE_PATH_STYLE',
+  DOWNLOAD_SECRET,
+  WEBHOOK_SECRET,
   'OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES',
 ]
+/** Those whose value may stand in a file. */
+const SECRET_KEYS = ['DATABASE_URL', WEBHOOK_SECRET, DOWNLOAD_SECRET, S3_SECRET]
+const DOWNLOAD_SECRET_CHARS_MIN = 32
 const SECRET_FILE_BYTES_MAX = 65_536
 
 const wholeNumber = (min: number, max: number, fallback: number) =>
@@ -98,6 +115,29 @@ const settings = z.object({
   OPLEDGER_TYPES: z.string().default(''),
   OPLEDGER_DATA_DIR: z.string().default('.opledger'),
   OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES: oneOf(['refuse', 'allow']).optional(),
+  OPLEDGER_ARTIFACT_STORE: z
+    .string()
+    .regex(/^(file:[^?#]+|s3:\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](\/[A-Za-z0-9._\-/]*)?)$/, {
+      error: (issue) => `"${String(issue.input)}" is neither file:<directory> nor s3://<bucket>/<prefix>`,
+    })
+    .optional(),
+  OPLEDGER_S3_ENDPOINT: z
+    .string()
+    .refine((text) => /^https?:$/.test(parseUrl(text)?.protocol ?? ''), {
+      error: (issue) => `"${String(issue.input)}" is not an http(s) URL`,
+    })
+    .optional(),
+  OPLEDGER_S3_REGION: z
+    .string()
+    .regex(/^[a-z0-9-]+$/, { error: 'is not the name of a region' })
+    .optional(),
+  OPLEDGER_S3_ACCESS_KEY_ID: z.string().optional(),
+  OPLEDGER_S3_SECRET_ACCESS_KEY: z.string().optional(),
+  OPLEDGER_S3_FORCE_PATH_STYLE: oneOf(['on', 'off']).default('off'),
+  OPLEDGER_DOWNLOAD_SECRET: z
+    .string()
+    .min(DOWNLOAD_SECRET_CHARS_MIN, { error: `has fewer than ${DOWNLOAD_SECRET_CHARS_MIN} characters` })
+    .optional(),
   WORKERS: wholeNumber(1, 64, 1),
   WORKER_CONCURRENCY: wholeNumber(1, 256, 8),
 })
@@ -151,35 +191,76 @@ const readSecrets = (env: Record<string, string>): Map<string, string> => {
   return secrets
 }
 
+type Settings = z.infer<typeof settings>
+
+const artifactStoreOf = (values: Settings): ObjectStoreSettings => {
+  const given = values.OPLEDGER_ARTIFACT_STORE ?? `file:${path.join(values.OPLEDGER_DATA_DIR, 'artifacts')}`
+  if (given.startsWith('file:')) {
+    const unused = (
+      ['OPLEDGER_S3_ENDPOINT', 'OPLEDGER_S3_REGION', 'OPLEDGER_S3_ACCESS_KEY_ID', S3_SECRET] as const
+    ).find((key) => values[key] !== undefined)
+    if (unused !== undefined) {
+      throw new ConfigurationError(`${unused}: has no meaning unless OPLEDGER_ARTIFACT_STORE is s3://<bucket>/<prefix>`)
+    }
+    return { kind: 'file', directory: path.resolve(given.slice('file:'.length)) }
+  }
+  if (values.OPLEDGER_S3_REGION === undefined) {
+    throw new ConfigurationError('OPLEDGER_S3_REGION: is needed by OPLEDGER_ARTIFACT_STORE=s3://…')
+  }
+  const { OPLEDGER_S3_ACCESS_KEY_ID: accessKeyId, OPLEDGER_S3_SECRET_ACCESS_KEY: secretAccessKey } = values
+  if ((accessKeyId === undefined) !== (secretAccessKey === undefined)) {
+    const missing = accessKeyId === undefined ? 'OPLEDGER_S3_ACCESS_KEY_ID' : S3_SECRET
+    throw new ConfigurationError(`${missing}: the access key and its secret are set together, or neither is`)
+  }
+  const [bucket = '', ...prefix] = given.slice('s3://'.length).split('/')
+  return {
+    kind: 's3',
+    bucket,
+    prefix: prefix.filter((part) => part !== '').join('/'),
+    endpoint: values.OPLEDGER_S3_ENDPOINT ?? null,
+    region: values.OPLEDGER_S3_REGION,
+    credentials: accessKeyId === undefined || secretAccessKey === undefined ? null : { accessKeyId, secretAccessKey },
+    forcePathStyle: values.OPLEDGER_S3_FORCE_PATH_STYLE === 'on',
+  }
+}
+
+/** `<KEY>_FILE` of a known secret is known too. */
+const isKnownKey = (key: string): boolean =>
+  key.startsWith(SECRET_PREFIX) ||
+  KNOWN_OPLEDGER_KEYS.includes(key) ||
+  SECRET_KEYS.some((secret) => key === `${secret}_FILE`)
+
 const refuseUnknownKeys = (env: Record<string, string>): void => {
   for (const key of Object.keys(env)) {
-    if (!key.startsWith('OPLEDGER_') || key.startsWith(SECRET_PREFIX) || KNOWN_OPLEDGER_KEYS.includes(key)) continue
+    if (!key.startsWith('OPLEDGER_') || isKnownKey(key)) continue
     const known = [...KNOWN_OPLEDGER_KEYS, `${SECRET_PREFIX}<NAME>`].join(', ')
     throw new ConfigurationError(`${key}: no such setting; the OPLEDGER_ settings are ${known}`)
   }
 }
 
 const readWebhookSecrets = (env: Record<string, string>): readonly string[] => {
-  const text = readSecret(env, WEBHOOK_SECRET_KEY)
+  const text = readSecret(env, WEBHOOK_SECRET)
   const secrets = text === undefined ? [] : parseWebhookSecrets(text)
   if (secrets) return Object.freeze(secrets)
   // The value is never repeated.
   throw new ConfigurationError(
-    `${WEBHOOK_SECRET_KEY}: is not "whsec_" and the base64 of 24 to 64 bytes (up to ${WEBHOOK_SECRETS_MAX} of them, with spaces between)`,
+    `${WEBHOOK_SECRET}: is not "whsec_" and the base64 of 24 to 64 bytes (up to ${WEBHOOK_SECRETS_MAX} of them, with spaces between)`,
   )
 }
 
 const isSecretKey = (key: string): boolean =>
-  /^(DATABASE_URL|OPLEDGER_WEBHOOK_SECRET)(_FILE)?$/.test(key) || key.startsWith(SECRET_PREFIX)
+  key.startsWith(SECRET_PREFIX) || SECRET_KEYS.includes(key.replace(/_FILE$/, ''))
 
 /** What may be printed: `console.log` and `JSON.stringify` of a config never show a secret. */
 const hideSecrets = (config: Config): Config => {
   const printable = () => {
-    const { env: _env, secret: _secret, databaseUrl, webhookSecrets, ...rest } = config
+    const { env: _env, secret: _secret, databaseUrl, webhookSecrets, downloadSecret, artifactStore, ...rest } = config
     return {
       ...rest,
       databaseUrl: databaseUrl === null ? null : '[redacted]',
       webhookSecrets: webhookSecrets.map(() => '[redacted]'),
+      downloadSecret: downloadSecret === null ? null : '[redacted]',
+      artifactStore: 'credentials' in artifactStore ? { ...artifactStore, credentials: '[redacted]' } : artifactStore,
     }
   }
   Object.defineProperty(config, 'toJSON', { value: printable })
@@ -194,7 +275,10 @@ export function loadConfig(env: Environment, process: ProcessKind): Config {
   refuseUnknownKeys(given)
   const secrets = readSecrets(given)
   const webhookSecrets = readWebhookSecrets(given)
-  const parsed = settings.safeParse({ ...given, DATABASE_URL: readSecret(given, 'DATABASE_URL') })
+  const parsed = settings.safeParse({
+    ...given,
+    ...Object.fromEntries(SECRET_KEYS.map((key) => [key, readSecret(given, key)])),
+  })
   if (!parsed.success) {
     const issue = parsed.error.issues[0]
     throw new ConfigurationError(`${String(issue?.path[0])}: ${issue?.message}`)
@@ -228,6 +312,8 @@ export function loadConfig(env: Environment, process: ProcessKind): Config {
         .map((text) => path.resolve(text)),
     ),
     dataDir: path.resolve(values.OPLEDGER_DATA_DIR),
+    artifactStore: artifactStoreOf(values),
+    downloadSecret: values.OPLEDGER_DOWNLOAD_SECRET ?? null,
     workers: values.WORKERS,
     workerConcurrency: values.WORKER_CONCURRENCY,
     webhookSecrets,
@@ -251,13 +337,15 @@ export const childEnvironment = (decided: {
   webhookPrivateAddresses: PrivateAddresses
   /** Of the secret that `start` made; null: the environment has one. */
   webhookSecretFile: string | null
+  downloadSecret: string
 }): Record<string, string | undefined> => {
-  const { DATABASE_URL_FILE: _file, ...inherited } = process.env
+  const { DATABASE_URL_FILE: _url, OPLEDGER_DOWNLOAD_SECRET_FILE: _secret, ...inherited } = process.env
   return {
     ...inherited,
     DATABASE_URL: decided.databaseUrl,
     AUTH: decided.auth,
     OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES: decided.webhookPrivateAddresses,
-    ...(decided.webhookSecretFile === null ? {} : { [`${WEBHOOK_SECRET_KEY}_FILE`]: decided.webhookSecretFile }),
+    ...(decided.webhookSecretFile === null ? {} : { [`${WEBHOOK_SECRET}_FILE`]: decided.webhookSecretFile }),
+    [DOWNLOAD_SECRET]: decided.downloadSecret,
   }
 }

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type Config, childEnvironment, loadConfigFromProcess, localUrl } from './config.ts'
 import { ConfigurationError } from './domain/errors.ts'
 import { type SupervisedChild, superviseChild } from './embedded/child-process.ts'
+import { keepSecret } from './embedded/download-secret.ts'
 import { startEmbeddedPostgres } from './embedded/postgres.ts'
 import { canListen } from './embedded/postmaster.ts'
 import { ensureWebhookSecret } from './embedded/webhook-secret.ts'
@@ -94,7 +95,8 @@ const main = async (): Promise<void> => {
     if (shutdown.requested) throw new BootAborted()
 
     const webhookSecretFile = config.webhookSecrets.length > 0 ? null : ensureWebhookSecret(config.dataDir)
-    const env = childEnvironment({ ...config, databaseUrl, webhookSecretFile })
+    const downloadSecret = config.downloadSecret ?? (await keepSecret(config.dataDir))
+    const env = childEnvironment({ ...config, databaseUrl, webhookSecretFile, downloadSecret })
     const names = ['api', ...Array<'worker'>(config.workers).fill('worker')] as const
     for (const name of names) children.push(superviseChild({ name, env, log, onConfigurationError: fail }))
     const base = localUrl(config.host, config.port)

@@ -7,8 +7,10 @@ import { openTypeMeter } from './engine/type-meter.ts'
 import { startWatchdog } from './engine/watchdog.ts'
 import { createLog } from './log.ts'
 import { startMaintenance } from './maintenance/schedule.ts'
+import { openObjectStore } from './objects/open-object-store.ts'
 import { loadOperationTypes } from './operation-types/registry.ts'
 import { codeVersion } from './operation-types/version.ts'
+import { ledgerSource } from './services/ledger-source.ts'
 import { onShutdown, runEntry } from './shutdown.ts'
 import { openDatabase } from './storage/database.ts'
 import { refuseNewerSchema } from './storage/migrate.ts'
@@ -22,11 +24,17 @@ await runEntry(async () => {
   const config = loadConfigFromProcess('worker')
   const id = randomUUID()
   const log = createLog({ level: config.logLevel, name: 'worker' }).child({ worker_id: id })
-  const types = await loadOperationTypes({ paths: config.types, env: config.env, secrets: config.secret })
   const connect = (name: string, size: number) =>
     openDatabase({ url: config.databaseUrl, size, name, prepare: config.databasePrepare })
   const database = connect('opledger worker', Math.max(config.databasePool, config.workerConcurrency * 2 + 2))
   const control = connect('opledger worker control', CONTROL_CONNECTIONS)
+  const types = await loadOperationTypes({
+    paths: config.types,
+    env: config.env,
+    secrets: config.secret,
+    ledger: ledgerSource(database),
+  })
+  const objects = await openObjectStore(config.artifactStore)
   await refuseNewerSchema(control)
   const wakeUps = openWakeUps({
     url: config.databaseUrl,
@@ -40,6 +48,7 @@ await runEntry(async () => {
     types: types.list(),
     wakeUps,
     meter,
+    objects,
     presence: {
       id,
       host: hostname(),
@@ -51,7 +60,7 @@ await runEntry(async () => {
     concurrency: config.workerConcurrency,
     log,
   })
-  const maintenance = startMaintenance({ database, types, wakeUps }, log, {
+  const maintenance = startMaintenance({ database, types, wakeUps, objects }, log, {
     secrets: config.webhookSecrets,
     privateAddresses: config.webhookPrivateAddresses,
   })
@@ -69,6 +78,7 @@ await runEntry(async () => {
       await database.close()
       await control.close()
       await types.close()
+      await objects.close()
       log.info('stopped')
     },
     { onError: (error) => log.error({ err: error }, 'the drain failed') },

@@ -2,7 +2,7 @@
  * Ids are uuids inside and `prefix_<32 hex>` at the edge: opaque to clients, greppable in logs, and an id of one
  * resource is never taken for another's.
  */
-export type IdPrefix = 'op' | 'case' | 'dl' | 'inc' | 'pf' | 'wh' | 'bulk'
+export type IdPrefix = 'op' | 'case' | 'dl' | 'inc' | 'pf' | 'wh' | 'bulk' | 'art'
 
 export const formatId = (prefix: IdPrefix, uuid: string): string => `${prefix}_${uuid.replaceAll('-', '')}`
 

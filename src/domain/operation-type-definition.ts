@@ -25,6 +25,10 @@ export const TYPE_LIMITS = {
   retryBaseMs: { min: 1, max: 3_600_000, default: 500 },
   retryMaxMs: { min: 1, max: 86_400_000, default: 30_000 },
   callTimeoutMs: { min: 10, max: 600_000, default: 5_000 },
+  /** Of a chunk of an artifact, whose maximum is that of a call. */
+  chunkTimeoutMs: { default: 15_000 },
+  /** Chunks of an artifact that are written at a time. */
+  chunksAtOnce: { default: 2 },
   lookupAfterMs: { min: 0, max: 86_400_000, default: 2_000 },
   providerIdempotentHours: { min: 0, max: 720 },
   retentionDays: { min: 1, max: 3_650 },
@@ -278,7 +282,9 @@ export const resolvePolicy = (
       maxMs: definition.batch?.max_ms ?? TYPE_LIMITS.batchMs.default,
     },
     parallelism: definition.parallelism ?? TYPE_LIMITS.parallelism.default,
-    concurrency: definition.concurrency ?? TYPE_LIMITS.concurrency.default,
+    concurrency:
+      definition.concurrency ??
+      (definition.effect === 'artifact' ? TYPE_LIMITS.chunksAtOnce.default : TYPE_LIMITS.concurrency.default),
     ratePerSecond: definition.rate_limit?.per_second ?? null,
     leaseMs: (definition.lease_seconds ?? TYPE_LIMITS.leaseSeconds.default) * 1_000,
     stallMs: definition.stall_ms ?? Math.max(TYPE_LIMITS.stallMs.default, 2 * (facts.callTimeoutMs ?? 0)),
@@ -318,9 +324,6 @@ export const assertSteps = (
 
 /** The rules between members. */
 const assertPolicy = (policy: TypePolicy, callTimeoutMs: number | null): void => {
-  if (policy.effect === 'artifact') {
-    throw new DefinitionError('effect', 'artifact is not available yet; use external or transactional')
-  }
   const undecided = policy.touches.find((touch) => COMPENSATION_DECIDED.includes(touch))
   if (undecided !== undefined && policy.compensation === 'none' && policy.noCompensationReason === null) {
     throw new DefinitionError(

@@ -102,6 +102,28 @@ export interface EffectLookup {
   find(call: EffectCall): Promise<LookupOutcome>
 }
 
+/** One part of an artifact, as its plan made it: an item of the operation. */
+export interface PlannedChunk {
+  key: string
+  input: Json
+}
+
+/** What the handlers of an artifact type work with. */
+export interface ArtifactRun extends BatchRun {
+  /** Reads the database; each statement is a read-only transaction of its own. */
+  query: TransactionSql
+}
+
+export interface ChunkRun extends ArtifactRun {
+  /** Aborts when the chunk is no longer wanted: its time is up, or another worker has taken over. */
+  signal: AbortSignal
+}
+
+export interface ArtifactFile {
+  name: string
+  contentType: string
+}
+
 export type Executor =
   | {
       kind: 'external'
@@ -117,6 +139,18 @@ export type Executor =
       kind: 'transactional'
       /** An item that no result names, or void for all of them: applied. A throw rolls the batch back. */
       runBatch(tx: TransactionSql, items: BatchItem[], run: BatchRun): Promise<BatchResult[] | undefined>
+    }
+  | {
+      kind: 'artifact'
+      /** A chunk must be written within it. */
+      chunkTimeoutMs: number
+      /** The chunks that an input asks for, in the order of the file, or why it is refused. Keys are unique. */
+      plan(input: Json, run: ArtifactRun): Promise<{ chunks: PlannedChunk[] } | { issues: InputIssue[] }>
+      /** The bytes of a chunk; the same ones whenever it is asked. A throw is a failed attempt. */
+      writeChunk(chunk: PlannedChunk, run: ChunkRun): AsyncIterable<Uint8Array | string>
+      file(input: Json): ArtifactFile
+      /** What a newer artifact takes the place of: the older one of this type with the same key. Null: of none. */
+      artifactKey(input: Json): string | null
     }
 
 export interface OperationType {
@@ -136,7 +170,7 @@ export interface OperationType {
   batch: { maxItems: number; maxMs: number }
   /** Shards per operation. */
   parallelism: number
-  /** Calls in flight per shard. */
+  /** Calls in flight per shard, or chunks written at a time. */
   concurrency: number
   ratePerSecond: number | null
   leaseMs: number
@@ -152,7 +186,7 @@ export interface OperationType {
   providerIdempotentMs: number
   compensation: 'available' | 'none'
   noCompensationReason: string | null
-  /** JSON Schema 2020-12 of one item's input. */
+  /** JSON Schema 2020-12 of one item's input; for artifact types, of the operation's. */
   inputSchema: Json
   /** Empty: valid. */
   validateInput(input: Json): InputIssue[]

@@ -1,4 +1,5 @@
 import type { Log } from '../log.ts'
+import type { ObjectStore } from '../objects/object-store.ts'
 import type { Database } from '../storage/database.ts'
 import type { WakeUps } from '../storage/wake-ups.ts'
 import type { TypeMeter } from './type-meter.ts'
@@ -8,5 +9,7 @@ export interface RunContext {
   database: Database
   wakeUps: WakeUps
   meter: TypeMeter
+  /** Where artifacts are kept. */
+  objects: ObjectStore
   log: Log
 }

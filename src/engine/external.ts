@@ -14,7 +14,7 @@
 
 import { formatId } from '../domain/ids.ts'
 import { maySend, sendByMs } from '../domain/lease.ts'
-import type { Executor, SendOutcome } from '../domain/operation-type.ts'
+import type { EffectCall, SendOutcome, SendReport } from '../domain/operation-type.ts'
 import { hasStep } from '../domain/steps.ts'
 import { reserveCalls } from '../storage/rate-limits.ts'
 import { claimIntents } from '../storage/run/claim-intents.ts'
@@ -27,7 +27,12 @@ import type { HeldShard } from './held-shard.ts'
 import { returnUnclear, writePatiently } from './outcomes.ts'
 import { sentReport, unsentReport } from './reports.ts'
 
-type ExternalExecutor = Extract<Executor, { kind: 'external' }>
+/** What makes the calls: an external type's executor, or the writer of an artifact's chunks. */
+export interface Sender {
+  callTimeoutMs: number
+  /** Never throws. */
+  send(call: EffectCall, claimed: { ord: number; send: number }): Promise<SendReport>
+}
 
 interface ClaimedItem extends RunnableItem {
   send: number
@@ -55,8 +60,10 @@ const unknownStep = (step: string): SendOutcome => ({
 export const runExternal = async (
   context: RunContext,
   held: HeldShard,
-  executor: ExternalExecutor,
+  executor: Sender,
   traceparent: string | null,
+  /** Items from here on are not run. */
+  toOrd = held.lease.toOrd,
 ): Promise<void> => {
   const { database, meter, log } = context
   const { lease, type } = held
@@ -85,18 +92,19 @@ export const runExternal = async (
 
   const claimWindow = async (room: number): Promise<void> => {
     const writtenBefore = written
-    if (held.isIsolated && cursor >= (lease.isolateUntil ?? 0)) held.endIsolation()
-    // what was begun is ended first: a stop then finds few items between two steps
-    const isDue = hasSteps || cursor >= lease.toOrd || performance.now() - retriesLookedAt >= RETRY_LOOK_MS
+    // what was begun is ended first: a stop then finds few items between two steps; and while isolated, waiting items are
+    // suspects like those at the cursor
+    const isDue = hasSteps || held.isIsolated || cursor >= toOrd || performance.now() - retriesLookedAt >= RETRY_LOOK_MS
     if (isDue && (await claimDueRetries(room))) return
-    if (cursor >= lease.toOrd) {
+    if (held.isIsolated && cursor >= (lease.isolateUntil ?? 0)) held.endIsolation()
+    if (cursor >= toOrd) {
       // an item that has passed a step meanwhile is due again, at its next one
       exhausted = !hasSteps || written === writtenBefore
       return
     }
     if (ahead.length === 0) {
       ahead = await database.query((connection) =>
-        readWindow(connection, lease, cursor, Math.min(lease.toOrd, cursor + READ_AHEAD)),
+        readWindow(connection, lease, cursor, Math.min(toOrd, cursor + READ_AHEAD)),
       )
     }
     const items = ahead.slice(0, room)
@@ -124,7 +132,7 @@ export const runExternal = async (
   /** True when retries were claimed, or may not be any more. */
   const claimDueRetries = async (room: number): Promise<boolean> => {
     retriesLookedAt = performance.now()
-    const ords = await database.query((connection) => readDueRetries(connection, lease, room))
+    const ords = await database.query((connection) => readDueRetries(connection, lease, room, toOrd))
     if (ords.length === 0) return false
     if (!(await awaitRate(await countFree(ords)))) return true
     offered = ords
@@ -218,16 +226,19 @@ export const runExternal = async (
     }
     inTheAir++
     executor
-      .send({
-        effectKey: item.effectKey,
-        step: item.step,
-        itemKey: item.key,
-        input: item.input,
-        operationId: formatId('op', lease.operationId),
-        type: type.name,
-        attempt: item.attempt,
-        traceparent,
-      })
+      .send(
+        {
+          effectKey: item.effectKey,
+          step: item.step,
+          itemKey: item.key,
+          input: item.input,
+          operationId: formatId('op', lease.operationId),
+          type: type.name,
+          attempt: item.attempt,
+          traceparent,
+        },
+        item,
+      )
       .then(
         ({ outcome, downstreamError }) => {
           meter.record({ type: type.name, durationMs: performance.now() - nowMs, downstreamError })

@@ -10,6 +10,7 @@
  */
 import type { OperationType } from '../domain/operation-type.ts'
 import type { Log } from '../log.ts'
+import type { ObjectStore } from '../objects/object-store.ts'
 import type { Database } from '../storage/database.ts'
 import { claimExpiredShards, claimReadyShards, othersWait, type RunnableType } from '../storage/run/claim-shards.ts'
 import type { ClaimedShard } from '../storage/run/lease.ts'
@@ -36,6 +37,7 @@ export interface EngineOptions {
   types: readonly OperationType[]
   wakeUps: WakeUps
   meter: TypeMeter
+  objects: ObjectStore
   presence: WorkerPresence
   /** Shards at once. */
   concurrency: number
@@ -49,13 +51,13 @@ export interface Engine {
 
 export const startEngine = async (options: EngineOptions): Promise<Engine> => {
   const { database, control, wakeUps, presence, concurrency, log } = options
-  const context: RunContext = { database, wakeUps, meter: options.meter, log }
+  const context: RunContext = { database, wakeUps, meter: options.meter, objects: options.objects, log }
   const types = new Map(options.types.map((type) => [type.name, type]))
   const runnable: RunnableType[] = options.types.map((type) => ({
     name: type.name,
     version: type.version,
     leaseMs: type.leaseMs,
-    windowMax: type.executor.kind === 'external' ? type.concurrency : type.batch.maxItems,
+    windowMax: type.executor.kind === 'transactional' ? type.batch.maxItems : type.concurrency,
   }))
   const held = new Set<HeldShard>()
   const running = new Set<Promise<void>>()

@@ -1,7 +1,7 @@
-/** How a run of an external type brings its outcomes home, whatever state the database and the lease are in. */
+/** How a run brings the outcomes of its sends home, whatever state the database and the lease are in. */
 import { convergeEvidence } from '../services/converge.ts'
 import { abortsBatch } from '../storage/database-faults.ts'
-import type { Report } from '../storage/run/converge.ts'
+import type { Evidence, Report } from '../storage/run/converge.ts'
 import { readOwnIntents } from '../storage/run/window.ts'
 import type { RunContext } from './context.ts'
 import type { HeldShard } from './held-shard.ts'
@@ -28,6 +28,17 @@ export const returnUnclear = async (
   if (unsent.length > 0) await writePatiently(context, held, unsent.map(unsentReport))
 }
 
+/** What the holder of a shard has to say. */
+export const workerEvidence = ({ lease, type }: HeldShard, reports: readonly Report[]): Evidence => ({
+  source: 'worker',
+  epoch: lease.epoch,
+  workerId: lease.workerId,
+  actor: null,
+  codeVersion: type.codeVersion,
+  lookupAfterMs: firstLookupMs(type),
+  reports,
+})
+
 /** Writes outcomes, and keeps them while the database is away: what was observed is not given up with the lease. */
 export const writePatiently = async (
   context: RunContext,
@@ -36,15 +47,7 @@ export const writePatiently = async (
 ): Promise<void> => {
   const { lease, type } = held
   const converged = await patiently(held, context, () =>
-    convergeEvidence(context, lease, {
-      source: 'worker',
-      epoch: lease.epoch,
-      workerId: lease.workerId,
-      actor: null,
-      codeVersion: type.codeVersion,
-      lookupAfterMs: firstLookupMs(type),
-      reports,
-    }),
+    convergeEvidence(context, lease, workerEvidence(held, reports), { doublesMatter: type.effect !== 'artifact' }),
   )
   if (converged === null) return
   if (converged === 'refused') {
@@ -68,7 +71,7 @@ export const writePatiently = async (
  * Repeats what is safe to repeat while the database is away. Null: it did not come back in time; `refused`: it is there, and
  * does not take this.
  */
-const patiently = async <T>(
+export const patiently = async <T>(
   held: HeldShard,
   { log }: RunContext,
   work: () => Promise<T>,

@@ -8,10 +8,11 @@ import { settleOperation } from '../services/settle.ts'
 import { finishShard } from '../storage/run/finish.ts'
 import { readOrphanedIntents } from '../storage/run/window.ts'
 import { markStarted } from '../storage/settle.ts'
+import { runArtifact } from './artifact.ts'
 import type { RunContext } from './context.ts'
 import { runExternal } from './external.ts'
 import type { HeldShard } from './held-shard.ts'
-import { firstLookupMs } from './reports.ts'
+import { firstLookupMs, unsentReport } from './reports.ts'
 import { runTransactional } from './transactional.ts'
 
 const ORPHANS_PER_STEP = 500
@@ -22,12 +23,24 @@ const ORPHAN_STEPS_MAX = 1_000
 export const runShard = async (context: RunContext, held: HeldShard): Promise<number | null> => {
   await explainOrphans(context, held)
   const traceparent = await start(context, held)
-  if (held.type.executor.kind === 'external') await runExternal(context, held, held.type.executor, traceparent)
-  else await runTransactional(context, held, held.type.executor)
+  const { executor } = held.type
+  switch (executor.kind) {
+    case 'external':
+      await runExternal(context, held, executor, traceparent)
+      break
+    case 'transactional':
+      await runTransactional(context, held, executor)
+      break
+    case 'artifact':
+      await runArtifact(context, held, executor, traceparent)
+  }
   return finish(context, held)
 }
 
-/** Intents that an earlier holder left behind become `uncertain`, with a case: nobody knows whether they were sent. */
+/**
+ * Intents that an earlier holder left behind become `uncertain`, with a case: nobody knows whether they were sent. Those of
+ * an artifact are tried again: what was written and is not named by any row is nothing (storage/run/publish.ts).
+ */
 const explainOrphans = async (context: RunContext, held: HeldShard): Promise<void> => {
   const { lease, type } = held
   if (lease.epoch === 1) return
@@ -44,7 +57,9 @@ const explainOrphans = async (context: RunContext, held: HeldShard): Promise<voi
       codeVersion: type.codeVersion,
       lookupAfterMs: firstLookupMs(type),
       reports: orphans.map((orphan) =>
-        report(orphan, { effect: 'uncertain', item: 'uncertain', reasonCode: 'WORKER_LOST' }),
+        type.effect === 'artifact'
+          ? unsentReport({ ...orphan, resend: false })
+          : report(orphan, { effect: 'uncertain', item: 'uncertain', reasonCode: 'WORKER_LOST' }),
       ),
     })
     held.step()
@@ -60,10 +75,12 @@ const start = async ({ database, wakeUps }: RunContext, { lease, stop }: HeldSha
 }
 
 const finish = async (context: RunContext, held: HeldShard): Promise<number | null> => {
-  const { lease } = held
+  const { lease, type } = held
   held.finishing = true
   // a lease that ran out on our clock may still be ours in the database: the fence decides
-  const finished = held.lost ? null : await finishShard(context.database, lease)
+  const finished = held.lost
+    ? null
+    : await finishShard(context.database, lease, { lastWaits: type.effect === 'artifact' })
   if (finished?.state === 'done') await settleOperation(context, lease.tenantId, lease.operationId)
   context.wakeUps.send('change')
   return finished?.state === 'ready' ? finished.dueInMs : null

@@ -13,6 +13,7 @@ import type {
   CheckpointPosition,
   DeadLetterFilters,
   DeadLetterPosition,
+  DownloadRequest,
   EventPosition,
   HistoryPosition,
   IncidentFilters,
@@ -34,12 +35,14 @@ import type {
   WebhookDeliveryPosition,
 } from '../services/requests.ts'
 import type {
+  ArtifactView,
   BulkActionView,
   BulkTargetView,
   CallbackView,
   CaseView,
   CheckpointView,
   DeadLetterView,
+  DownloadView,
   EventView,
   Gauge,
   HealthReportView,
@@ -194,6 +197,10 @@ export interface Services {
   ): Promise<Page<BulkTargetView, BulkTargetPosition> | null>
   startBulkAction(principal: Principal, id: string, request: { reason: string | null }): Promise<BulkActionView>
   abortBulkAction(principal: Principal, id: string, request: { reason: string }): Promise<BulkActionView>
+  /** Throws for what does not exist, too: there are two kinds of nothing. */
+  getArtifact(principal: Principal, operationId: string): Promise<ArtifactView>
+  /** Nobody is asked who they are: the link is the proof. */
+  openDownload(link: DownloadRequest): Promise<DownloadView>
 
   listOperationTypes(principal: Principal): Promise<OperationTypeView[]>
   getOperationType(principal: Principal, name: string): Promise<OperationTypeView | null>

@@ -15,6 +15,7 @@ const TAG_DESCRIPTIONS: Readonly<Record<string, string>> = {
   Reconciliation: 'Uncertain effects that wait for evidence.',
   'Dead letters': 'Items whose attempts are used up, and the incidents that they are signs of.',
   Webhooks: 'What was sent to the `callback_url` of an operation, and what was answered.',
+  Artifacts: 'Files that operations have published.',
   'Operation types': 'What can be run, with its guarantees and limits.',
   Service: 'Workers, health, metrics, and the pages that explain problems.',
 }

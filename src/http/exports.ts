@@ -1,4 +1,5 @@
 import { Readable } from 'node:stream'
+import { csvLine } from '../domain/csv.ts'
 
 /**
  * Whole lists as NDJSON or CSV. The source yields pages; one page is turned into one chunk, and the next page is read
@@ -28,17 +29,6 @@ export const toCsvStream = <View>(
       csvLine(columns),
     ),
   )
-
-/** RFC 4180, CRLF. */
-export const csvLine = (cells: readonly (string | number | null)[]): string => `${cells.map(csvCell).join(',')}\r\n`
-
-/** What spreadsheets would run as a formula is prefixed with an apostrophe; null is an empty cell. */
-export const csvCell = (value: string | number | null): string => {
-  if (value === null) return ''
-  if (typeof value === 'number') return String(value)
-  const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value
-  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
-}
 
 async function* chunks<View>(pages: AsyncIterable<View[]>, toLine: (view: View) => string, head = '') {
   if (head !== '') yield head

@@ -105,6 +105,43 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     meaning: 'No bulk action with this id is visible to the caller.',
     action: 'List the bulk actions with `GET /bulk-actions`.',
   },
+  'artifact-not-found': {
+    status: 404,
+    title: 'There is no such artifact',
+    meaning: 'No artifact has this id.',
+    action: 'Take the link from `GET /operations/{id}/artifact`.',
+  },
+  'artifact-not-published': {
+    status: 404,
+    title: 'Nothing has been published',
+    meaning:
+      'The operation has published no artifact: it still runs, it failed, it was cancelled, or its type makes none.',
+    action: 'Read the status of the operation; a failed one can be replayed.',
+  },
+  'artifact-gone': {
+    status: 410,
+    title: 'The artifact can no longer be downloaded',
+    meaning: 'It has expired, a newer one has taken its place, or its operation was cancelled after the publish.',
+    action: 'Submit the operation again, or take the newer artifact.',
+  },
+  'download-link-invalid': {
+    status: 403,
+    title: 'The download link is not valid',
+    meaning: 'The signature of the link does not fit its id and its time.',
+    action: 'Take a new link from `GET /operations/{id}/artifact`, and use it unchanged.',
+  },
+  'download-link-expired': {
+    status: 403,
+    title: 'The download link has expired',
+    meaning: 'A link is good for 15 minutes.',
+    action: 'Take a new link from `GET /operations/{id}/artifact`.',
+  },
+  'downloads-not-configured': {
+    status: 503,
+    title: 'Downloads are not set up',
+    meaning: 'Download links are signed, and this api process has no secret to sign them with.',
+    action: 'Set OPLEDGER_DOWNLOAD_SECRET to the same secret for every api process.',
+  },
   'operation-type-not-found': {
     status: 404,
     title: 'There is no such operation type',
@@ -190,6 +227,18 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     title: 'An item does not fit the operation type',
     meaning: 'The input of at least one item is refused by the type, so nothing was stored.',
     action: 'Read `errors`: each entry points to an item and says what is wrong with it.',
+  },
+  'invalid-input': {
+    status: 422,
+    title: 'The input does not fit the operation type',
+    meaning: "The operation's `input` is refused by the type, so nothing was stored.",
+    action: 'Read `errors`: each entry points into `input` and says what is wrong.',
+  },
+  'items-not-accepted': {
+    status: 422,
+    title: 'The operation type makes its own items',
+    meaning: 'An operation of this type takes an `input` and plans its items by itself. Nothing was stored.',
+    action: 'Send `input` without `items` and without `draft`.',
   },
   'invalid-row': {
     status: 422,

@@ -24,6 +24,7 @@ import {
 } from './limits.ts'
 import { Metrics } from './metrics.ts'
 import { requestIdOf } from './request-ids.ts'
+import { addArtifactRoutes } from './routes/artifacts.ts'
 import { addBulkActionRoutes } from './routes/bulk-actions.ts'
 import { addCallbackRoutes } from './routes/callbacks.ts'
 import { addDeadLetterRoutes } from './routes/dead-letters.ts'
@@ -142,6 +143,7 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
   addDeadLetterRoutes(app, routeDeps)
   addIncidentRoutes(app, routeDeps)
   addWebhookDeliveryRoutes(app, routeDeps)
+  addArtifactRoutes(app, routeDeps)
   addOperationTypeRoutes(app, routeDeps)
   addServiceRoutes(app, routeDeps, metrics)
   addDocumentRoute(app)

@@ -1,6 +1,8 @@
 import type { Log } from '../log.ts'
+import type { ObjectStore } from '../objects/object-store.ts'
 import type { ServiceContext } from '../services/context.ts'
 import { afterSweep } from './after-sweep.ts'
+import { artifactObjects } from './artifacts.ts'
 import { bulkActions } from './bulk-actions.ts'
 import { callbacks } from './callbacks.ts'
 import { abandonedUploads, deadlines, housekeeping } from './janitor.ts'
@@ -12,7 +14,7 @@ import { openWebhookSender, type WebhookSettings } from './webhooks.ts'
 
 /** The maintenance loops of a worker. Every worker runs them: each claims what it works on, so more of them do no harm. */
 export const startMaintenance = (
-  context: ServiceContext,
+  context: ServiceContext & { objects: ObjectStore },
   log: Log,
   webhooks: WebhookSettings,
 ): { stop(): Promise<void> } => {
@@ -28,6 +30,7 @@ export const startMaintenance = (
     repeat(housekeeping(context, log), log),
     repeat(stopConditions(context, log), log),
     repeat(sender, log),
+    repeat(artifactObjects(context, log), log),
   ]
   return {
     async stop() {

@@ -1,19 +1,24 @@
 /**
  * Operation types written in TypeScript. `defineOperationType` takes the same limits as a type file, an `input` as a
- * zod schema, and either `send` (external: one call per item), `steps` (external: several, in order) or `runBatch`
- * (transactional: one transaction per batch).
+ * zod schema, and either `send` (external: one call per item), `steps` (external: several, in order), `runBatch`
+ * (transactional: one transaction per batch), or `plan`, `writeChunk` and `file` (artifact: the chunks of a file, made of
+ * the operation's `input`).
  *
  * Whatever goes wrong after `send` began may have had its effect, so a throw, a missing answer and a late one are all
  * `uncertain`. A handler that knows that nothing left the process throws `NothingSent`; that is retried.
  */
 import { z } from 'zod'
 import type {
+  ArtifactFile,
+  ArtifactRun,
   BatchResult,
   BatchRun,
+  ChunkRun,
   EffectKind,
   InputIssue,
   Json,
   OperationType,
+  PlannedChunk,
   SendOutcome,
   SendReport,
   TransactionSql,
@@ -29,6 +34,7 @@ import {
   stepShape,
   TYPE_LIMITS,
 } from '../domain/operation-type-definition.ts'
+import { artifactExecutor } from './code-artifact.ts'
 import { codeCallback } from './code-callback.ts'
 import { externalExecutor } from './code-external.ts'
 import { transactionalExecutor } from './code-transactional.ts'
@@ -38,7 +44,7 @@ import type { CallContext, CodeCallback, CodeLookup, CodeStep, TypedBatchItem, T
 
 export type CodeDefinition<Schema extends z.ZodType> = Omit<PolicyDefinition, 'effect'> & {
   input: Schema
-  /** A template such as `grant:{input.role}:{item.key}`, or a function. Default: type : first operation : item. */
+  /** A template such as `grant:{input.role}:{item.key}`, or a function. Default: type : first operation : item. Not for artifacts. */
   effect_key?: string | ((item: { key: string; input: z.output<Schema>; rootOperationId: string }) => string)
 } & (
     | ({
@@ -67,6 +73,18 @@ export type CodeDefinition<Schema extends z.ZodType> = Omit<PolicyDefinition, 'e
           items: TypedBatchItem<z.output<Schema>>[],
           run: BatchRun,
         ): Promise<BatchResult[] | undefined>
+      }
+    | {
+        effect: 'artifact'
+        /** Of one chunk. */
+        timeout_ms?: number
+        /** One bounded read: the chunks, in the order of the file, or what is wrong with the input. */
+        plan(input: z.output<Schema>, run: ArtifactRun): Promise<PlannedChunk[] | { issues: InputIssue[] }>
+        /** The bytes of a chunk, the same ones whenever it is asked: it is asked again after a failure or a replay. */
+        writeChunk(chunk: PlannedChunk, run: ChunkRun): AsyncIterable<Uint8Array | string>
+        file(input: z.output<Schema>): ArtifactFile
+        /** A newer artifact of the type with the same key supersedes the older one. Default: none does. */
+        artifactKey?(input: z.output<Schema>): string
       }
   )
 
@@ -123,6 +141,10 @@ const codeSchema = z.strictObject({
     })
     .optional(),
   compensate: handler.optional(),
+  plan: handler.optional(),
+  writeChunk: handler.optional(),
+  file: handler.optional(),
+  artifactKey: handler.optional(),
 })
 
 export interface CodeContext {
@@ -134,7 +156,7 @@ export interface CodeContext {
 export const buildCodeType = (definition: OperationTypeDefinition, context: CodeContext): OperationType => {
   const checked = parseDefinition(codeSchema, definition)
   assertMembers(checked)
-  const callTimeoutMs = checked.effect === 'external' ? (checked.timeout_ms ?? TYPE_LIMITS.callTimeoutMs.default) : null
+  const callTimeoutMs = timeoutOf(checked)
   const compensates = checked.compensate !== undefined
   if (checked.steps !== undefined) assertSteps(checked.steps, { field: 'steps', compensates })
   const policy = resolvePolicy(checked, { callTimeoutMs, compensates, steps: checked.steps })
@@ -146,35 +168,72 @@ export const buildCodeType = (definition: OperationTypeDefinition, context: Code
     inputSchema: jsonSchemaOf(checked.input),
     validateInput: (input) => inputIssues(checked.input, input),
     effectKey: effectKeyOf(typed, policy),
-    executor:
-      typed.effect === 'external'
-        ? externalExecutor(typed, callTimeoutMs ?? TYPE_LIMITS.callTimeoutMs.default)
-        : transactionalExecutor(typed),
+    executor: executorOf(typed, callTimeoutMs),
     callback: typed.effect === 'external' && typed.callback ? codeCallback(typed.callback) : null,
     close: async () => {},
   }
 }
 
-const assertMembers = (definition: z.infer<typeof codeSchema>): void => {
-  const required: Record<EffectKind, 'send' | 'runBatch' | null> = {
-    external: 'send',
-    transactional: 'runBatch',
-    artifact: null,
+/** Null: what it does is not timed by itself. */
+const timeoutOf = ({ effect, timeout_ms }: z.infer<typeof codeSchema>): number | null => {
+  switch (effect) {
+    case 'external':
+      return timeout_ms ?? TYPE_LIMITS.callTimeoutMs.default
+    case 'artifact':
+      return timeout_ms ?? TYPE_LIMITS.chunkTimeoutMs.default
+    case 'transactional':
+      return null
   }
+}
+
+const executorOf = (typed: CodeDefinition<z.ZodType>, timeoutMs: number | null): OperationType['executor'] => {
+  switch (typed.effect) {
+    case 'external':
+      return externalExecutor(typed, timeoutMs ?? TYPE_LIMITS.callTimeoutMs.default)
+    case 'artifact':
+      return artifactExecutor(typed, timeoutMs ?? TYPE_LIMITS.chunkTimeoutMs.default)
+    case 'transactional':
+      return transactionalExecutor(typed)
+  }
+}
+
+/** The members that only some kinds of effect have. */
+const MEMBERS = {
+  external: {
+    required: ['send'],
+    allowed: ['send', 'steps', 'lookup', 'callback', 'compensate', 'timeout_ms', 'effect_key'],
+  },
+  transactional: { required: ['runBatch'], allowed: ['runBatch', 'effect_key'] },
+  // a chunk has no meaning outside its operation, so its effect key is not for the author to choose
+  artifact: {
+    required: ['plan', 'writeChunk', 'file'],
+    allowed: ['plan', 'writeChunk', 'file', 'artifactKey', 'timeout_ms'],
+  },
+} as const satisfies Record<EffectKind, { required: readonly Member[]; allowed: readonly Member[] }>
+type Member =
+  | 'runBatch'
+  | 'send'
+  | 'steps'
+  | 'lookup'
+  | 'callback'
+  | 'compensate'
+  | 'timeout_ms'
+  | 'effect_key'
+  | ArtifactMember
+type ArtifactMember = 'plan' | 'writeChunk' | 'file' | 'artifactKey'
+
+const assertMembers = (definition: z.infer<typeof codeSchema>): void => {
   if (definition.steps !== undefined) {
     const beside = (['send', 'lookup'] as const).find((member) => definition[member] !== undefined)
     if (beside !== undefined) throw new DefinitionError(beside, 'must not stand beside steps: each step has its own')
   }
-  const needed = definition.steps === undefined || definition.effect !== 'external' ? required[definition.effect] : null
-  if (needed !== null && definition[needed] === undefined) {
-    throw new DefinitionError(needed, `is required for effect ${definition.effect}`)
-  }
-  const surplus = (
-    definition.effect === 'external'
-      ? ['runBatch']
-      : ['send', 'steps', 'lookup', 'callback', 'compensate', 'timeout_ms']
-  ) as ('runBatch' | 'send' | 'steps' | 'lookup' | 'callback' | 'compensate' | 'timeout_ms')[]
-  const found = surplus.find((member) => definition[member] !== undefined)
+  const { required, allowed }: { required: readonly Member[]; allowed: readonly Member[] } = MEMBERS[definition.effect]
+  const missing = required.find(
+    (member) => definition[member] === undefined && !(member === 'send' && definition.steps),
+  )
+  if (missing !== undefined) throw new DefinitionError(missing, `is required for effect ${definition.effect}`)
+  const known = Object.values(MEMBERS).flatMap((members): readonly Member[] => members.allowed)
+  const found = known.find((member) => !allowed.includes(member) && definition[member] !== undefined)
   if (found !== undefined) throw new DefinitionError(found, `has no meaning for effect ${definition.effect}`)
 }
 
@@ -200,7 +259,7 @@ const effectKeyOf = (
   definition: CodeDefinition<z.ZodType>,
   { name, steps }: Pick<OperationType, 'name' | 'steps'>,
 ): OperationType['effectKey'] => {
-  const source = definition.effect_key
+  const source = definition.effect === 'artifact' ? undefined : definition.effect_key
   const bytesMax = itemKeyBytesMax(steps)
   if (typeof source !== 'function') {
     return compileEffectKey(source, { type: name, env: {}, secrets: () => undefined }, bytesMax)

@@ -91,11 +91,8 @@ export const buildDeclarativeType = (entry: Json, context: DeclarativeContext): 
 }
 
 const externalHttp = (definition: DeclarativeDefinition): HttpDefinition => {
-  if (definition.effect === 'transactional') {
-    throw new DefinitionError('effect', 'transactional needs code: write the type with defineOperationType')
-  }
   if (definition.effect !== 'external') {
-    throw new DefinitionError('effect', `${definition.effect} is not available yet; use external`)
+    throw new DefinitionError('effect', `${definition.effect} needs code: write the type with defineOperationType`)
   }
   if (definition.http === undefined) throw new DefinitionError('http', 'is required for effect external')
   return definition.http

@@ -1,9 +1,14 @@
-/** All operation types of a process: those that OPLEDGER_TYPES names or, without it, the examples. An explicit list. */
+/**
+ * All operation types of a process: those that OPLEDGER_TYPES names or, without it, the examples; and those that the
+ * service always brings. An explicit list.
+ */
 import { ConfigurationError } from '../domain/errors.ts'
+import type { LedgerSource } from '../domain/ledger-export.ts'
 import type { OperationType } from '../domain/operation-type.ts'
 import { buildCodeType, type OperationTypeDefinition } from './code.ts'
 import { exampleImport } from './example-import.ts'
 import { exampleNotify } from './example-notify.ts'
+import { ledgerExport } from './ledger-export.ts'
 import { createOutbound } from './outbound.ts'
 import { buildNamed, loadTypeFile } from './type-files.ts'
 import { codeVersion } from './version.ts'
@@ -22,13 +27,25 @@ export interface TypeSources {
   env: Record<string, string | undefined>
   /** What `{secret.X}` reads. */
   secrets(name: string): string | undefined
+  /** What `ledger-export` reads. Left out where types are only looked at and nothing is run. */
+  ledger?: LedgerSource
 }
+
+const nothingToRead = (): never => {
+  throw new Error('these types were loaded without a ledger: nothing can be exported')
+}
+const NO_LEDGER: LedgerSource = { planOperation: nothingToRead, planPeriod: nothingToRead, read: nothingToRead }
 
 const EXAMPLES: readonly OperationTypeDefinition[] = [exampleNotify, exampleImport]
 const BUILT_IN = 'built-in types'
 
 /** Throws a ConfigurationError of one line that names file, type and field. */
-export const loadOperationTypes = async ({ paths, env, secrets }: TypeSources): Promise<TypeRegistry> => {
+export const loadOperationTypes = async ({
+  paths,
+  env,
+  secrets,
+  ledger = NO_LEDGER,
+}: TypeSources): Promise<TypeRegistry> => {
   const outbound = createOutbound()
   const types = new Map<string, { type: OperationType; file: string }>()
   const add = (type: OperationType, file: string): void => {
@@ -41,13 +58,11 @@ export const loadOperationTypes = async ({ paths, env, secrets }: TypeSources): 
   for (const file of paths) {
     for (const type of await loadTypeFile(file, { env, secrets, outbound })) add(type, file)
   }
-  if (paths.length === 0) {
-    for (const definition of EXAMPLES) {
-      add(
-        buildNamed(BUILT_IN, definition.name, () => buildCodeType(definition, { codeVersion })),
-        BUILT_IN,
-      )
-    }
+  for (const definition of [...(paths.length === 0 ? EXAMPLES : []), ledgerExport(ledger)]) {
+    add(
+      buildNamed(BUILT_IN, definition.name, () => buildCodeType(definition, { codeVersion })),
+      BUILT_IN,
+    )
   }
   return {
     get: (name) => types.get(name)?.type,

@@ -3,7 +3,9 @@
  * made here once: the batchers of reads and submissions, the pulse of types, and the waiters for changes.
  */
 import { AppError } from '../domain/errors.ts'
+import { NO_OBJECT_STORE } from '../objects/object-store.ts'
 import type { OperationState } from '../storage/operation-state.ts'
+import { type Downloads, getArtifact, openDownload } from './artifacts.ts'
 import { authenticate } from './authenticate.ts'
 import {
   abortBulk,
@@ -46,6 +48,7 @@ import type {
   CheckpointPosition,
   DeadLetterFilters,
   DeadLetterPosition,
+  DownloadRequest,
   EventPosition,
   HistoryPosition,
   IncidentFilters,
@@ -77,10 +80,14 @@ import type { CaseView, OperationView } from './views.ts'
 import { changedSince, openChangeWaiter } from './wait-for-change.ts'
 import { getWebhookDelivery, listWebhookDeliveries, redeliverWebhook } from './webhook-deliveries.ts'
 
-export const assembleServices = (base: ServiceContext) => {
+export const assembleServices = (
+  base: ServiceContext,
+  downloads: Downloads = { objects: NO_OBJECT_STORE, secret: null },
+) => {
   const readState = openStateReader(base)
   const context = {
     ...base,
+    downloads: downloads.secret !== null,
     readState,
     readPulse: openPulseReader(base),
     writeSubmission: openSubmissionWriter(base),
@@ -198,6 +205,8 @@ export const assembleServices = (base: ServiceContext) => {
       startBulk(context, principal, id, request),
     abortBulkAction: (principal: Principal, id: string, request: { reason: string }) =>
       abortBulk(context, principal, id, request),
+    getArtifact: (principal: Principal, id: string) => getArtifact({ ...base, downloads }, principal, id),
+    openDownload: (link: DownloadRequest) => openDownload({ ...base, downloads }, link),
     listOperationTypes: (principal: Principal) => listOperationTypes(context, principal),
     getOperationType: (principal: Principal, name: string) => getOperationType(context, principal, name),
     pauseOperationType: (principal: Principal, name: string, request: { reason: string | null }) =>

@@ -7,6 +7,8 @@ import { parseCallbackUrl } from '../domain/webhook.ts'
 import type { Submission, SubmittedItem } from '../storage/submissions.ts'
 import { checkItem } from './check-item.ts'
 import type { ServiceContext } from './context.ts'
+import { downloadsNotConfigured } from './download-links.ts'
+import { planArtifact } from './plan-artifact.ts'
 import type { Principal } from './principal.ts'
 import type { SubmitRequest } from './requests.ts'
 import { shardEnds } from './shard-ends.ts'
@@ -14,13 +16,18 @@ import { shardEnds } from './shard-ends.ts'
 /** Faults named in one answer. */
 const FAULTS_MAX = 100
 
+export type SubmissionContext = Pick<ServiceContext, 'types' | 'database' | 'webhooks'> & {
+  /** Whether what an operation publishes can be downloaded afterwards. */
+  downloads: boolean
+}
+
 /** Everything that can refuse an operation before it is stored; answers with what there is to store. */
-export const checkSubmission = (
-  { types, webhooks }: Pick<ServiceContext, 'types' | 'webhooks'>,
+export const checkSubmission = async (
+  { types, database, webhooks, downloads }: SubmissionContext,
   principal: Principal,
   request: SubmitRequest,
   requestHash: string,
-): Submission => {
+): Promise<Submission> => {
   const type = types.get(request.type)
   if (!type) {
     throw new AppError('unknown-operation-type', `there is no operation type "${request.type}": see /operation-types`, {
@@ -32,7 +39,11 @@ export const checkSubmission = (
   }
   const callbackUrl = checkCallbackUrl(webhooks, request)
   const id = uuidv7()
-  const items = checkItems(type, request, id)
+  if (type.effect === 'artifact' && !downloads) throw downloadsNotConfigured()
+  const items =
+    type.effect === 'artifact'
+      ? await planArtifact(database, type, request, { tenantId: principal.tenantId, id })
+      : checkItems(type, request, id)
   return {
     tenantId: principal.tenantId,
     id,

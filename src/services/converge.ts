@@ -9,16 +9,19 @@ import { settleOperation } from './settle.ts'
  * Brings evidence home, from whatever source. What moves an effect is written by one statement; what does not is looked at
  * one by one: known already, or a contradiction or evidence for an older send, which open a case and overwrite nothing.
  * Settles the operation when the shard has nothing left to run.
+ *
+ * `doublesMatter`: whether a send that did its work beside another one is of interest; a temporary object is not.
  */
 export const convergeEvidence = async (
   context: Pick<ServiceContext, 'database' | 'wakeUps'>,
   shard: ShardKey,
   evidence: Evidence,
+  { doublesMatter } = { doublesMatter: true },
 ): Promise<Converged> => {
   const { database, wakeUps } = context
   const converged = await converge(database, shard, evidence)
   // a person whose evidence moved nothing is refused and told the outcome: then nothing of the request stays behind
-  if (converged.moved.size < evidence.reports.length && evidence.source !== 'operator') {
+  if (converged.moved.size < evidence.reports.length && evidence.source !== 'operator' && doublesMatter) {
     await explainUnmoved(context, shard, evidence, converged)
   }
   if (converged.moved.size > 0) {

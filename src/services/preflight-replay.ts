@@ -87,9 +87,9 @@ export const preflightReplay = async (
   request: PreflightRequest,
 ): Promise<PreflightView> => {
   const { tenantId } = principal
-  const scope = replayScopeOf(request)
+  const asked = replayScopeOf(request)
   return database.query(async (connection) => {
-    const { facts, answer, factsHash } = await judgeReplay(connection, types, { tenantId, operationId }, scope)
+    const { scope, facts, answer, factsHash } = await judgeReplay(connection, types, { tenantId, operationId }, asked)
     refuseUnknownKeys(facts, request)
     const recorded = await insertPreflight(connection, {
       tenantId,

@@ -2,6 +2,8 @@
 import { createHash } from 'node:crypto'
 import canonicalize from 'canonicalize'
 import { AppError } from '../domain/errors.ts'
+import { FAILURE_CLASSES } from '../domain/failure.ts'
+import { ITEM_STATES } from '../domain/ledger.ts'
 import { isSettled } from '../domain/operation.ts'
 import type { OperationType } from '../domain/operation-type.ts'
 import {
@@ -91,7 +93,19 @@ const answerOf = (facts: ReplayFacts, type: OperationType, downstreamErrors5m: S
   }
 }
 
+/**
+ * Nothing of an artifact that was not published is kept, so its replay makes all of it: whatever part of it is asked for,
+ * if that has anything to replay at all.
+ */
+const WHOLE: ReplayScope = {
+  states: [...ITEM_STATES, 'unprocessed'],
+  failureClasses: [...FAILURE_CLASSES],
+  itemKeys: null,
+}
+
 export interface ReplayJudgement {
+  /** What is replayed: the asked scope, or more. */
+  scope: ReplayScope
   facts: ReplayFacts
   type: OperationType
   answer: Answer
@@ -106,10 +120,15 @@ export const judgeReplay = async (
   connection: Connection,
   types: Types,
   key: { tenantId: number; operationId: string },
-  scope: ReplayScope,
+  asked: ReplayScope,
   approving: { replay: string; version: number } | null = null,
 ): Promise<ReplayJudgement> => {
-  const read = await readReplayFacts(connection, key, scope)
+  let scope = asked
+  let read = await readReplayFacts(connection, key, scope)
+  if (read && read.targets > 0 && types.get(read.type)?.effect === 'artifact') {
+    scope = WHOLE
+    read = await readReplayFacts(connection, key, scope)
+  }
   if (!read) throw new AppError('operation-not-found', 'there is no such operation')
   const facts: ReplayFacts = {
     ...read,
@@ -125,6 +144,7 @@ export const judgeReplay = async (
   }
   const window = (await readTypeWindows(connection, ERROR_WINDOW_MINUTES)).get(facts.type) ?? SILENT_WINDOW
   return {
+    scope,
     facts,
     type,
     answer: answerOf(facts, type, { count: window.errors, calls: window.calls }),

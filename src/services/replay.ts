@@ -2,7 +2,8 @@
  * A replay: a new operation over what a preflight named, and nothing else.
  *
  * Why it cannot duplicate an effect: it refuses while anything is uncertain; it runs only what the preflight's facts still
- * describe; and its items keep their effect keys, so the registry turns what was applied since into `skipped`.
+ * describe; and its items keep their effect keys, so the registry turns what was applied since into `skipped`. (An
+ * artifact that was not published is nothing: its replay makes all of it again, under keys of its own.)
  * Why a repeat is safe: a preflight is used once, and its row names the replay. Refusals come in the order 400, 412, 409.
  */
 import { uuidv7 } from 'uuidv7'
@@ -63,6 +64,7 @@ export const replayOperation = async (
     approvalRequired: type.approval === 'none' ? null : type.approval,
     shardEnds: shardEnds(type, facts.targets),
     steps: type.steps,
+    effectKeyPrefix: type.effect === 'artifact' ? `${type.name}:${id}:` : null,
   })
   switch (made.kind) {
     case 'used':

@@ -43,6 +43,13 @@ export interface UploadRequest {
   ifMatchVersion: number | null
 }
 
+/** What a download link says; its signature is not checked yet. */
+export interface DownloadRequest {
+  artifactId: string
+  expiresSeconds: number
+  signature: string
+}
+
 export interface CancelRequest {
   reason: string | null
   /** From `If-Match`; null: not asked. A tag that cannot be a version is −1, which no operation has. */

@@ -14,7 +14,7 @@ import { readByIdempotencyKey, type Submission } from '../storage/submissions.ts
 import { acceptedState } from './accepted-state.ts'
 import { canonicalHash } from './canonical-hash.ts'
 import { checkAfter } from './check-after.ts'
-import { checkSubmission } from './check-submission.ts'
+import { checkSubmission, type SubmissionContext } from './check-submission.ts'
 import type { ServiceContext } from './context.ts'
 import { lookAtNew } from './dependents.ts'
 import type { Principal } from './principal.ts'
@@ -28,10 +28,10 @@ export type Submitted = { replayed: false; state: OperationState } | { replayed:
  * Stores the operation that `request` asks for, or finds the one that its idempotency key names.
  * Errors: unknown-operation-type, idempotency-key-required, idempotency-key-reused, items-missing, too-many-items,
  * duplicate-item-key, invalid-item-input, invalid-request, invalid-predecessor, invalid-callback-url,
- * webhooks-not-configured.
+ * webhooks-not-configured, items-not-accepted, invalid-input, downloads-not-configured.
  */
 export const submitOperation = async (
-  context: ServiceContext & { writeSubmission: SubmissionWriter },
+  context: ServiceContext & SubmissionContext & { writeSubmission: SubmissionWriter },
   principal: Principal,
   request: SubmitRequest,
 ): Promise<Submitted> => {
@@ -43,7 +43,7 @@ export const submitOperation = async (
   let submission: Submission
   let after: string[] = []
   try {
-    submission = checkSubmission(context, principal, request, requestHash)
+    submission = await checkSubmission(context, principal, request, requestHash)
     if (request.after.length > 0) after = await checkAfter(context, principal, request.after)
   } catch (error) {
     // what was accepted once stays accepted, whatever has become of its type since

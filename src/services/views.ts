@@ -4,7 +4,8 @@ import type { CallbackOutcome } from '../domain/callback.ts'
 import type { DeadLetterStatus, IncidentStatus } from '../domain/dead-letter.ts'
 import type { FailureClass } from '../domain/failure.ts'
 import type { HealthVerdict, Verdict } from '../domain/health.ts'
-import type { EvidenceSource, ItemState } from '../domain/ledger.ts'
+import type { ItemState } from '../domain/ledger.ts'
+import type { LedgerEntry } from '../domain/ledger-entry.ts'
 import type { OperationStatus } from '../domain/operation.ts'
 import type { Json } from '../domain/operation-type.ts'
 import type { DeliveryState, WebhookEvent } from '../domain/webhook.ts'
@@ -139,29 +140,7 @@ export interface ItemView {
   observedAt: DbTime | null
 }
 
-export interface LedgerEntryView {
-  ord: number
-  seq: number
-  itemKey: string
-  /** Null: the item has no steps. */
-  step: string | null
-  attempt: number
-  /** Null: an observation that changed no outcome. */
-  state: ItemState | null
-  failureClass: FailureClass | null
-  reasonCode: string | null
-  message: string | null
-  effectKey: string
-  /** Hex. */
-  inputHash: string
-  effectRef: string | null
-  evidenceRef: string | null
-  source: EvidenceSource
-  actor: string | null
-  observedAt: DbTime
-  workerId: string | null
-  codeVersion: string
-}
+export type LedgerEntryView = LedgerEntry
 
 export interface CheckpointView {
   shard: number
@@ -340,6 +319,34 @@ export interface BulkTargetView {
   /** Of a replay that was made. */
   resultOperationId: string | null
   at: DbTime | null
+}
+
+export interface ArtifactView {
+  id: string
+  operationId: string
+  name: string
+  contentType: string
+  sizeBytes: number
+  /** Hex. */
+  sha256: string
+  publishedAt: DbTime
+  expiresAt: DbTime
+  supersededAt: DbTime | null
+  supersededBy: string | null
+  /** `newer` or `cancel`. */
+  supersedeReason: string | null
+  /** Null: it cannot be downloaded any more. */
+  download: { path: string; expiresAt: DbTime } | null
+}
+
+export interface DownloadView {
+  name: string
+  contentType: string
+  sizeBytes: number
+  /** Hex. */
+  sha256: string
+  /** The next piece is read when it is asked for. */
+  content: AsyncIterable<Uint8Array>
 }
 
 export interface OperationTypeView {

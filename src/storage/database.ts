@@ -47,10 +47,17 @@ export interface Database {
   transaction<T>(work: (connection: TransactionConnection) => Promise<T>): Promise<T>
   /**
    * Locks, then works: BEGIN, the lock, the work and COMMIT leave in one round trip, and the work sees a snapshot that
-   * was taken after the lock was held (DESIGN, L4). `steps` starts its statements without awaiting between them.
+   * was taken after the lock was held (DESIGN, L4). `steps` starts its statements without awaiting between them; `also` are
+   * statements after the work, which see what it did.
    */
-  lockThenWork<T>(steps: (sql: Sql) => { lock: Promise<unknown>; work: Promise<T> }): Promise<T>
+  lockThenWork<T>(steps: (sql: Sql) => Steps<T>): Promise<T>
   close(): Promise<void>
+}
+
+export interface Steps<T> {
+  lock: Promise<unknown>
+  work: Promise<T>
+  also?: Promise<unknown>
 }
 
 export interface DatabaseOptions extends SlotOptions {
@@ -193,10 +200,10 @@ export const openDatabase = (options: DatabaseOptions): Database => {
       }
     })
 
-  const pipelined = <T>(steps: (sql: Sql) => { lock: Promise<unknown>; work: Promise<T> }): Promise<T> =>
+  const pipelined = <T>(steps: (sql: Sql) => Steps<T>): Promise<T> =>
     reserved(async (slot, { sql }) => {
       const begun = sql`begin`
-      let started: { lock: Promise<unknown>; work: Promise<T> }
+      let started: Steps<T>
       try {
         started = steps(sql)
       } catch (error) {
@@ -205,7 +212,7 @@ export const openDatabase = (options: DatabaseOptions): Database => {
         begun.catch(() => {})
         throw error
       }
-      const settled = await Promise.allSettled([begun, started.lock, started.work, sql`commit`])
+      const settled = await Promise.allSettled([begun, started.lock, started.work, started.also, sql`commit`])
       const failed = settled.find((step) => step.status === 'rejected')
       // an error before COMMIT makes the server answer it with ROLLBACK: nothing stays open
       if (failed) throw failed.reason

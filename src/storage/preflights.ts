@@ -1,10 +1,14 @@
+import type { ItemState } from '../domain/ledger.ts'
 import type { OperationStatus } from '../domain/operation.ts'
 import { texts } from './array-literal.ts'
 import type { Connection } from './connection.ts'
 
-/** Which items a replay takes: every given list restricts; null restricts nothing. Failure classes restrict failed items only. */
+/**
+ * Which items a replay takes: every given list restricts; null restricts nothing. Failure classes restrict failed items only.
+ * Items that are done are taken by the replay of an artifact, and by no other.
+ */
 export interface ReplayScope {
-  states: ('failed' | 'unprocessed')[]
+  states: (ItemState | 'unprocessed')[]
   failureClasses: string[]
   itemKeys: string[] | null
 }

@@ -46,6 +46,8 @@ export interface NewReplay {
   shardEnds: readonly number[]
   /** Of the type as it is installed now. */
   steps: readonly string[]
+  /** Null: items keep their effect keys. Otherwise these are made anew, of this and the item's key. */
+  effectKeyPrefix: string | null
 }
 
 /** Source items that one statement copies: far from the limits of a statement, also where their inputs are large. */
@@ -136,7 +138,7 @@ const insertLocked = async (
  */
 const copyItems = async (
   sql: Sql,
-  { tenantId, id, of, scope }: NewReplay,
+  { tenantId, id, of, scope, effectKeyPrefix }: NewReplay,
   { from, to, at }: { from: number; to: number; at: number },
 ): Promise<number> => {
   const keys = scope.itemKeys === null ? null : texts(scope.itemKeys)
@@ -153,8 +155,8 @@ const copyItems = async (
       order by ord, seq desc nulls last),
     copied as (
       insert into operation_items (tenant_id, operation_id, ord, item_key, effect_key, input, input_hash)
-      select i.tenant_id, ${id}::uuid, ${at} + row_number() over (order by i.ord) - 1, i.item_key, i.effect_key, i.input,
-        i.input_hash
+      select i.tenant_id, ${id}::uuid, ${at} + row_number() over (order by i.ord) - 1, i.item_key,
+        coalesce(${effectKeyPrefix}::text || i.item_key, i.effect_key), i.input, i.input_hash
       from item t join operation_items i
         on i.tenant_id = ${tenantId} and i.operation_id = ${of}::uuid and i.ord = t.ord and i.ord >= ${from} and i.ord < ${to}
       where t.state = any(${texts(scope.states)}::text[])

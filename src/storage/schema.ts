@@ -463,6 +463,45 @@ export const webhookAttempts = pgTable(
   ],
 )
 
+export const artifacts = pgTable(
+  'artifacts',
+  {
+    tenantId: integer('tenant_id').notNull(),
+    id: uuid().notNull(),
+    operationId: uuid('operation_id').notNull(),
+    type: text().notNull(),
+    artifactKey: text('artifact_key').notNull(),
+    name: text().notNull(),
+    contentType: text('content_type').notNull(),
+    object: text().notNull(),
+    sizeBytes: bigint('size_bytes', { mode: 'number' }).notNull(),
+    sha256: text().notNull(),
+    publishedAt: timestamp('published_at', { withTimezone: true, mode: 'string' })
+      .default(sql`clock_timestamp()`)
+      .notNull(),
+    expiresAt: timestamp('expires_at', { withTimezone: true, mode: 'string' }).notNull(),
+    supersededAt: timestamp('superseded_at', { withTimezone: true, mode: 'string' }),
+    supersededBy: uuid('superseded_by'),
+    supersedeReason: text('supersede_reason'),
+    removedAt: timestamp('removed_at', { withTimezone: true, mode: 'string' }),
+  },
+  (table) => [primaryKey({ columns: [table.tenantId, table.id], name: 'artifacts_pkey' })],
+)
+
+export const artifactWorkspaces = pgTable(
+  'artifact_workspaces',
+  {
+    tenantId: integer('tenant_id').notNull(),
+    operationId: uuid('operation_id').notNull(),
+    openedAt: timestamp('opened_at', { withTimezone: true, mode: 'string' }).default(sql`clock_timestamp()`).notNull(),
+    nextSweepAt: timestamp('next_sweep_at', { withTimezone: true, mode: 'string' })
+      .default(sql`clock_timestamp()`)
+      .notNull(),
+    sweptAt: timestamp('swept_at', { withTimezone: true, mode: 'string' }),
+  },
+  (table) => [primaryKey({ columns: [table.tenantId, table.operationId], name: 'artifact_workspaces_pkey' })],
+)
+
 export const workers = pgTable('workers', {
   id: uuid().primaryKey().notNull(),
   host: text().notNull(),

@@ -20,7 +20,8 @@ export const lockOperation = (sql: Sql, request: Pick<StopRequest, 'tenantId' | 
 
 /**
  * Stores a cancel. From this commit on no intent can be claimed: the shards carry it. Shards that nobody works on are done
- * at once; the others are collected by their workers. False: it was cancelled already, or is final.
+ * at once; the others are collected by their workers. What the operation has published before is superseded with it.
+ * False: it was cancelled already, or is final.
  */
 export const requestCancel = (database: Database, request: StopRequest): Promise<boolean> =>
   database.lockThenWork((sql) => ({
@@ -40,6 +41,9 @@ export const requestCancel = (database: Database, request: StopRequest): Promise
           state = case s.state when 'leased' then 'leased' else 'done' end,
           stop_seen_at = case s.state when 'leased' then null else clock_timestamp() end
         from o where s.tenant_id = o.tenant_id and s.operation_id = o.id),
+      withdrawn as (
+        update artifacts a set superseded_at = clock_timestamp(), supersede_reason = 'cancel'
+        from o where a.tenant_id = o.tenant_id and a.operation_id = o.id and a.superseded_at is null),
       event as (
         insert into operation_events (tenant_id, operation_id, version, kind, status, actor, reason)
         select tenant_id, id, version, 'cancel_requested', status, ${request.actor}, ${request.reason} from o)

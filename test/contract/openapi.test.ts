@@ -75,6 +75,8 @@ describe('the OpenAPI document', () => {
         'GET /operations/{id}/webhook-deliveries',
         'GET /webhook-deliveries/{id}',
         'POST /webhook-deliveries/{id}/redeliver',
+        'GET /operations/{id}/artifact',
+        'GET /artifacts/{id}/download',
         'GET /operation-types',
         'GET /operation-types/{name}',
         'POST /operation-types/{name}/pause',

@@ -2,6 +2,7 @@ import { pino } from 'pino'
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
 import { HeldShard } from '../../src/engine/held-shard.ts'
 import { returnUnclear, writePatiently } from '../../src/engine/outcomes.ts'
+import { NO_OBJECT_STORE } from '../../src/objects/object-store.ts'
 import { report } from '../../src/services/evidence-reports.ts'
 import { type Database, openDatabase } from '../../src/storage/database.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
@@ -26,6 +27,7 @@ const context = () => ({
   database,
   wakeUps: { send: nothing, on: () => nothing, close: async () => {} },
   meter: { record: nothing, items: nothing, retries: nothing, stop: async () => {} },
+  objects: NO_OBJECT_STORE,
   log: pino({ level: 'silent' }),
 })
 const heldWith = async (count: number) => {

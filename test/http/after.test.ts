@@ -173,7 +173,12 @@ it('a submission without `after` is still one statement', async () => {
     },
   } as typeof database
   await submitOperation(
-    { ...api.service.context, database: counting, writeSubmission: openSubmissionWriter({ database: counting }) },
+    {
+      ...api.service.context,
+      database: counting,
+      downloads: false,
+      writeSubmission: openSubmissionWriter({ database: counting }),
+    },
     { tenantId: 1, name: 'tester', scopes: ['write'] },
     {
       type: 'grant',

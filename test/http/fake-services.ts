@@ -124,6 +124,13 @@ export class FakeServices {
       discardDeadLetter: async () => {
         throw new AppError('dead-letter-already-closed', 'It is closed', { extra: { outcome: 'discarded' } })
       },
+      async getArtifact(_principal, id) {
+        fake.find(id)
+        throw new AppError('artifact-not-published', 'Nothing was published')
+      },
+      openDownload: async () => {
+        throw new AppError('download-link-invalid', 'The signature does not fit')
+      },
       listIncidents: async () => ({ items: [], next: null }),
       getIncident: async () => null,
       resolveIncident: async () => {

@@ -422,7 +422,7 @@ describe('release ×', () => {
     const second = await dependent([first], { status: 'draft' })
     await endAndDie(first, 'applied')
     const look = () => lookAt(context(), keyOf(second))
-    const start = () => closeDraft(database, { ...request(second), itemsTotal: 2, shardEnds: [1, 2] })
+    const start = () => closeDraft(database, { ...request(second), itemsTotal: 2, shardEnds: [1, 2], steps: [] })
     const held = await holdOperation(testDatabase.url, second)
     await raceBehind(database, held, ...(winner === 'start' ? [start, look] : [look, start]))
     await expectReleased(second)

@@ -65,6 +65,7 @@ const plant = async () => {
       approvalRequired: null,
       shardEnds: [asked.replayTargets],
       steps: [],
+      effectKeyPrefix: null,
     },
   }
 }

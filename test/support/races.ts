@@ -85,7 +85,7 @@ export const wipe = (database: Database): Promise<void> =>
     await script(`set local opledger.retention = 'on';
       truncate operations, operation_items, operation_shards, operation_events, effects, item_retries, ledger_entries,
         reconciliation_cases, dead_letters, callback_inbox, webhook_deliveries, webhook_attempts, operation_dependencies,
-        bulk_actions, bulk_action_targets, replay_preflights`)
+        bulk_actions, bulk_action_targets, replay_preflights, artifacts, artifact_workspaces`)
   })
 
 export const claimOne = async (database: Database, type = GRANT, workerId = randomUUID()): Promise<ClaimedShard> => {

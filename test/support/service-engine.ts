@@ -5,6 +5,7 @@ import { type Engine, startEngine } from '../../src/engine/loop.ts'
 import { openTypeMeter } from '../../src/engine/type-meter.ts'
 import { startMaintenance } from '../../src/maintenance/schedule.ts'
 import type { WebhookSettings } from '../../src/maintenance/webhooks.ts'
+import { NO_OBJECT_STORE, type ObjectStore } from '../../src/objects/object-store.ts'
 import { openDatabase } from '../../src/storage/database.ts'
 import { openWakeUps } from '../../src/storage/wake-ups.ts'
 
@@ -25,8 +26,9 @@ export const startTestEngine = async (options: {
   concurrency?: number
   maintenance?: boolean
   webhooks?: WebhookSettings
+  objects?: ObjectStore
 }): Promise<TestEngine> => {
-  const { url, types, concurrency = 4 } = options
+  const { url, types, concurrency = 4, objects = NO_OBJECT_STORE } = options
   const workerId = randomUUID()
   const messages: string[] = []
   const log = pino({ level: 'warn', base: null }, { write: (line) => messages.push(JSON.parse(line).msg) })
@@ -40,6 +42,7 @@ export const startTestEngine = async (options: {
     types,
     wakeUps,
     meter,
+    objects,
     presence: {
       id: workerId,
       host: 'test',
@@ -56,7 +59,7 @@ export const startTestEngine = async (options: {
     options.maintenance === false
       ? null
       : startMaintenance(
-          { database, types: registry, wakeUps },
+          { database, types: registry, wakeUps, objects },
           log,
           options.webhooks ?? { secrets: [], privateAddresses: 'refuse' },
         )

@@ -6,8 +6,10 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { expect } from 'vitest'
 import type { Json, OperationType } from '../../src/domain/operation-type.ts'
 import { loadOperationTypes } from '../../src/operation-types/registry.ts'
+import type { Downloads } from '../../src/services/artifacts.ts'
 import { assembleServices } from '../../src/services/assemble.ts'
 import type { ServiceContext } from '../../src/services/context.ts'
+import { ledgerSource } from '../../src/services/ledger-source.ts'
 import type { Principal } from '../../src/services/principal.ts'
 import type { SubmitRequest } from '../../src/services/requests.ts'
 import type { CaseView, ItemView, LedgerEntryView, OperationView } from '../../src/services/views.ts'
@@ -54,6 +56,7 @@ export const openTestService = async (sources: {
   /** What `{secret.X}` reads. */
   secrets?: Record<string, string>
   webhooks?: ServiceContext['webhooks']
+  downloads?: Downloads
 }): Promise<TestService> => {
   const testDatabase = await createTestDatabase()
   const database = openDatabase({ url: testDatabase.url, size: 8, name: 'test service' })
@@ -61,6 +64,7 @@ export const openTestService = async (sources: {
     paths: sources.typeFiles ?? [],
     env: sources.env ?? {},
     secrets: (name) => sources.secrets?.[name],
+    ledger: ledgerSource(database),
   })
   const given = sources.types
   const types = given
@@ -68,7 +72,7 @@ export const openTestService = async (sources: {
     : registry
   const wakeUps = openWakeUps({ url: testDatabase.url, name: 'test service', onFault: () => {} })
   const context: ServiceContext = { database, types, wakeUps, ...(sources.webhooks && { webhooks: sources.webhooks }) }
-  const services = assembleServices(context)
+  const services = assembleServices(context, sources.downloads)
 
   const all = async <T, P>(read: (position: P | null) => Promise<{ items: T[]; next: P | null } | null>) => {
     const found: T[] = []

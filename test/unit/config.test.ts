@@ -213,7 +213,13 @@ describe('secrets', () => {
 })
 
 it('children of start are told the database and the decided AUTH', () => {
-  const decided = { databaseUrl: url, auth: 'off', webhookPrivateAddresses: 'allow', webhookSecretFile: null } as const
+  const decided = {
+    databaseUrl: url,
+    auth: 'off',
+    webhookPrivateAddresses: 'allow',
+    webhookSecretFile: null,
+    downloadSecret: 'a secret',
+  } as const
   expect(childEnvironment(decided)).toMatchObject({
     DATABASE_URL: url,
     AUTH: 'off',
@@ -223,5 +229,77 @@ it('children of start are told the database and the decided AUTH', () => {
   expect(childEnvironment(decided)).not.toHaveProperty('OPLEDGER_WEBHOOK_SECRET_FILE')
   expect(childEnvironment({ ...decided, webhookSecretFile: '/x' })).toMatchObject({
     OPLEDGER_WEBHOOK_SECRET_FILE: '/x',
+  })
+  expect(childEnvironment(decided)).toMatchObject({ OPLEDGER_DOWNLOAD_SECRET: 'a secret' })
+  expect(childEnvironment(decided)).not.toHaveProperty('OPLEDGER_DOWNLOAD_SECRET_FILE')
+})
+
+describe('artifacts', () => {
+  const s3 = { OPLEDGER_ARTIFACT_STORE: 's3://bucket/some/where/', OPLEDGER_S3_REGION: 'eu-central-1' }
+  const keys = { OPLEDGER_S3_ACCESS_KEY_ID: 'id', OPLEDGER_S3_SECRET_ACCESS_KEY: 'hunter2' }
+  const secret = 'hunter2-hunter2-hunter2-hunter2-hunter2'
+
+  it('are kept in the data directory, or where it is said', () => {
+    expect(loadConfig({}, 'start')).toMatchObject({
+      artifactStore: { kind: 'file', directory: path.resolve('.opledger/artifacts') },
+      downloadSecret: null,
+    })
+    expect(loadConfig({ OPLEDGER_ARTIFACT_STORE: 'file:here' }, 'start').artifactStore).toEqual({
+      kind: 'file',
+      directory: path.resolve('here'),
+    })
+    expect(loadConfig(s3, 'start').artifactStore).toEqual({
+      kind: 's3',
+      bucket: 'bucket',
+      prefix: 'some/where',
+      endpoint: null,
+      region: 'eu-central-1',
+      credentials: null,
+      forcePathStyle: false,
+    })
+    const own = { ...s3, ...keys, OPLEDGER_S3_ENDPOINT: 'http://minio:9000', OPLEDGER_S3_FORCE_PATH_STYLE: 'on' }
+    expect(loadConfig(own, 'start').artifactStore).toMatchObject({
+      endpoint: 'http://minio:9000',
+      credentials: { accessKeyId: 'id', secretAccessKey: 'hunter2' },
+      forcePathStyle: true,
+    })
+  })
+
+  it.each<[string, Environment, string]>([
+    ['no store', { OPLEDGER_ARTIFACT_STORE: 'ftp://x' }, 'OPLEDGER_ARTIFACT_STORE: "ftp://x" is neither'],
+    ['no region', { OPLEDGER_ARTIFACT_STORE: 's3://bucket' }, 'OPLEDGER_S3_REGION: is needed by'],
+    ['half a key', { ...s3, OPLEDGER_S3_ACCESS_KEY_ID: 'id' }, 'OPLEDGER_S3_SECRET_ACCESS_KEY: the access key and'],
+    ['the other half', { ...s3, OPLEDGER_S3_SECRET_ACCESS_KEY: 'x' }, 'OPLEDGER_S3_ACCESS_KEY_ID: the access key and'],
+    ['S3 for a directory', { OPLEDGER_S3_REGION: 'x' }, 'OPLEDGER_S3_REGION: has no meaning unless'],
+    ['an endpoint', { ...s3, OPLEDGER_S3_ENDPOINT: 'minio' }, 'OPLEDGER_S3_ENDPOINT: "minio" is not an http(s) URL'],
+    ['a short secret', { OPLEDGER_DOWNLOAD_SECRET: 'hunter2' }, 'OPLEDGER_DOWNLOAD_SECRET: has fewer than 32'],
+    ['two secrets', { OPLEDGER_DOWNLOAD_SECRET: secret, OPLEDGER_DOWNLOAD_SECRET_FILE: '/x' }, 'not both'],
+    ['a file of a plain key', { OPLEDGER_S3_REGION_FILE: '/x' }, 'OPLEDGER_S3_REGION_FILE: no such setting'],
+  ])('refuses %s', (_name, env, message) => {
+    let text = ''
+    try {
+      loadConfig(env, 'start')
+    } catch (error) {
+      text = error instanceof ConfigurationError ? error.message : ''
+    }
+    expect(text).toContain(message)
+    expect(text).not.toContain('hunter2')
+  })
+
+  it('secrets may come from files, and are shown nowhere', () => {
+    const config = loadConfig(
+      {
+        ...s3,
+        OPLEDGER_S3_ACCESS_KEY_ID: 'id',
+        OPLEDGER_S3_SECRET_ACCESS_KEY_FILE: file('s3', 'hunter2\n'),
+        OPLEDGER_DOWNLOAD_SECRET_FILE: file('download', `${secret}\n`),
+      },
+      'start',
+    )
+    expect(config.downloadSecret).toBe(secret)
+    expect(config.artifactStore).toMatchObject({ credentials: { secretAccessKey: 'hunter2' } })
+    for (const printed of [JSON.stringify(config), inspect(config, { depth: 9 })])
+      expect(printed).not.toMatch(/hunter2/)
+    expect(Object.keys(config.env).filter((key) => /SECRET/.test(key))).toEqual([])
   })
 })

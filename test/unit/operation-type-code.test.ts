@@ -67,7 +67,7 @@ describe('defineOperationType', () => {
     ['no runBatch', { ...transactional, runBatch: undefined }, 'runBatch: is required for effect transactional'],
     ['both', { ...external, runBatch: async () => undefined }, 'runBatch: has no meaning for effect external'],
     ['lookup of a batch', { ...transactional, lookup: { find: async () => {} } }, 'lookup: has no meaning'],
-    ['artifact', { ...external, effect: 'artifact', send: undefined }, 'effect: artifact is not available yet'],
+    ['artifact', { ...external, effect: 'artifact', send: undefined }, 'plan: is required for effect artifact'],
     ['unknown member', { ...external, sned: 1 }, 'sned: unknown member'],
     ['no function', { ...external, send: 'x' }, 'send: must be a function'],
     ['no schema', { ...external, input: { type: 'object' } }, 'input: must be a zod 4 schema'],

@@ -144,7 +144,11 @@ describe('a type file', () => {
     ['bad range', { ...minimal, lease_seconds: 1 }, 'lease_seconds: Too small'],
     ['bad name', { ...minimal, name: 'Grant Role' }, 'name: must be lower-case words'],
     ['bad touch', { ...minimal, touches: ['mony'] }, 'touches.0: Invalid option'],
-    ['artifact', { ...minimal, effect: 'artifact' }, 'effect: artifact is not available yet'],
+    [
+      'artifact',
+      { ...minimal, effect: 'artifact' },
+      'effect: artifact needs code: write the type with defineOperationType',
+    ],
     ['transactional', { ...minimal, effect: 'transactional' }, 'effect: transactional needs code'],
     ['no http', { ...minimal, http: undefined }, 'http: is required for effect external'],
     ['no compensation', { ...minimal, touches: ['money'] }, 'no_compensation: required because touches names money'],
@@ -294,7 +298,7 @@ describe('OPLEDGER_TYPES', () => {
     )
     const json = await write('b.json', JSON.stringify({ types: [{ ...minimal, name: 'third' }] }))
     const registry = await load(yaml, json)
-    expect(registry.list().map(({ name }) => name)).toEqual(['first', 'second', 'third'])
+    expect(registry.list().map(({ name }) => name)).toEqual(['first', 'second', 'third', 'ledger-export'])
     expect(registry.get('second')?.executor.kind).toBe('external')
     expect(registry.get('fourth')).toBeUndefined()
     await registry.close()
@@ -305,6 +309,7 @@ describe('OPLEDGER_TYPES', () => {
     expect(registry.list().map(({ name, effect }) => [name, effect])).toEqual([
       ['example-notify', 'external'],
       ['example-import', 'transactional'],
+      ['ledger-export', 'artifact'],
     ])
     await registry.close()
   })

@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { FAILURE_CLASSES } from '../../domain/failure.ts'
 import { EVIDENCE_SOURCES, ITEM_STATES } from '../../domain/ledger.ts'
+import { ledgerRow } from '../../domain/ledger-entry.ts'
 import type { CheckpointView, EventView, ItemView, LedgerEntryView } from '../../services/views.ts'
 import { openEnum, time } from '../fields.ts'
 import { toRfc3339, toRfc3339OrNull } from '../times.ts'
@@ -69,26 +70,7 @@ export const LedgerEntryResource = z
   .meta({ id: 'LedgerEntry' })
 export type LedgerEntryResource = z.infer<typeof LedgerEntryResource>
 
-export const toLedgerEntry = (view: LedgerEntryView): LedgerEntryResource => ({
-  ord: view.ord,
-  seq: view.seq,
-  item_key: view.itemKey,
-  step: view.step,
-  attempt: view.attempt,
-  state: view.state,
-  failure_class: view.failureClass,
-  reason_code: view.reasonCode,
-  message: view.message,
-  effect_key: view.effectKey,
-  input_hash: view.inputHash,
-  effect_ref: view.effectRef,
-  evidence_ref: view.evidenceRef,
-  source: view.source,
-  actor: view.actor,
-  observed_at: toRfc3339(view.observedAt),
-  worker_id: view.workerId,
-  code_version: view.codeVersion,
-})
+export const toLedgerEntry: (view: LedgerEntryView) => LedgerEntryResource = ledgerRow
 
 export const CheckpointResource = z
   .object({

@@ -14,6 +14,7 @@
 import { EXHAUSTED_RUNS_MAX, type FailureClass } from '../../domain/failure.ts'
 import type { EvidenceSource, ItemState } from '../../domain/ledger.ts'
 import { ints, sparseInts, sparseTexts } from '../array-literal.ts'
+import type { Sql } from '../connection.ts'
 import type { Database } from '../database.ts'
 import type { ShardKey } from './lease.ts'
 
@@ -60,6 +61,28 @@ export interface Converged {
 }
 
 export const converge = async (database: Database, shard: ShardKey, evidence: Evidence): Promise<Converged> => {
+  const converged = await write(database, shard, evidence, null)
+  if (!converged) throw new Error(`there is no shard ${shard.shard} of operation ${shard.operationId}`)
+  return converged
+}
+
+/**
+ * The same for an outcome that only the holder of the lease may write, and only while nobody asked it to stop; `also` are
+ * statements of the same commit, after the outcome. Null: the fence did not hold, and the effects did not move.
+ */
+export const convergeFenced = (
+  database: Database,
+  shard: ShardKey,
+  evidence: Evidence,
+  also: (sql: Sql) => Promise<unknown>,
+): Promise<Converged | null> => write(database, shard, evidence, also)
+
+const write = async (
+  database: Database,
+  shard: ShardKey,
+  evidence: Evidence,
+  also: ((sql: Sql) => Promise<unknown>) | null,
+): Promise<Converged | null> => {
   const { reports, source } = evidence
   const column = (pick: (report: Report) => string | null): string => sparseTexts(reports.map(pick))
   const [row] = await database.lockThenWork((sql) => ({
@@ -91,7 +114,8 @@ export const converge = async (database: Database, shard: ShardKey, evidence: Ev
         select tenant_id, operation_id, shard, type, steps, stop_requested,
           state = 'leased' and lease_epoch = ${evidence.epoch} as mine
         from operation_shards
-        where tenant_id = ${shard.tenantId} and operation_id = ${shard.operationId}::uuid and shard = ${shard.shard}),
+        where tenant_id = ${shard.tenantId} and operation_id = ${shard.operationId}::uuid and shard = ${shard.shard}
+          and (${also === null} or (state = 'leased' and lease_epoch = ${evidence.epoch} and stop_requested is null))),
       moved as (
         insert into effects as e (tenant_id, effect_key, state, send, operation_id, shard, ord, attempt, lease_epoch,
           item_key, input_hash, effect_ref, item_state, item_class, send_by)
@@ -240,8 +264,9 @@ export const converge = async (database: Database, shard: ShardKey, evidence: Ev
       select (select coalesce(string_agg(ord::text, ','), '') from m) as moved, me.mine, me.stop_requested,
         coalesce((select state from counted), '') as state
       from me`,
+    ...(also === null ? {} : { also: also(sql) }),
   }))
-  if (!row) throw new Error(`there is no shard ${shard.shard} of operation ${shard.operationId}`)
+  if (!row) return null
   return {
     moved: new Set(row.moved === '' ? [] : row.moved.split(',').map(Number)),
     mine: row.mine,

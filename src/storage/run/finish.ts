@@ -5,10 +5,13 @@ import type { Lease } from './lease.ts'
  * Gives a shard back: `done` when it is stopped, or its items are used up and none waits; else `ready`, due at once or
  * with its first retry. Refused (null) when the lease was lost or effects are still in flight: those must be explained first.
  * The worker is alive to say so, which clears the count of crashes.
+ *
+ * `lastWaits`: the last item of the shard is taken in hand when none of the others waits (the publish of an artifact).
  */
 export const finishShard = async (
   database: Database,
   lease: Lease,
+  { lastWaits }: { lastWaits: boolean } = { lastWaits: false },
 ): Promise<{ state: 'ready' | 'done'; dueInMs: number } | null> => {
   const [row] = await database.lockThenWork((sql) => ({
     lock: sql`
@@ -20,7 +23,7 @@ export const finishShard = async (
         state = case when s.stop_requested is not null or (s.cursor >= s.to_ord and s.waiting = 0) then 'done' else 'ready' end,
         lease_owner = null, lease_expires_at = null, claims = 0, suspect_ord = null, suspect_crashes = 0,
         stop_seen_at = case when s.stop_requested is null then null else coalesce(s.stop_seen_at, clock_timestamp()) end,
-        run_at = case when s.cursor < s.to_ord then now() else coalesce((
+        run_at = case when s.cursor < s.to_ord - (${lastWaits} and s.waiting > 0)::int then now() else coalesce((
           select min(r.run_at) from item_retries r
           where r.tenant_id = s.tenant_id and r.operation_id = s.operation_id and r.shard = s.shard), now()) end,
         version = s.version + 1

@@ -60,7 +60,7 @@ export const recordObservation = (
         note = concat_ws('; ', c.note, concat_ws(': ', excluded.cause, excluded.note))
       where c.cause <> excluded.cause and position(excluded.cause in coalesce(c.note, '')) = 0`
     await sql`
-      update operation_shards set version = version + 1
+      update operation_shards set version = version + 1, last_progress_at = clock_timestamp()
       where tenant_id = ${shard.tenantId} and operation_id = ${shard.operationId}::uuid and shard = ${shard.shard}`
   })
 

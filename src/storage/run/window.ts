@@ -56,12 +56,17 @@ export const readItems = async (
   return rows.map(parse(''))
 }
 
-/** Waiting items whose time has come, longest due first. */
-export const readDueRetries = async ({ sql }: Connection, lease: Lease, limit: number): Promise<number[]> => {
+/** Waiting items below `toOrd` whose time has come, longest due first. */
+export const readDueRetries = async (
+  { sql }: Connection,
+  lease: Lease,
+  limit: number,
+  toOrd = Number.MAX_SAFE_INTEGER,
+): Promise<number[]> => {
   const rows = await sql<{ ord: number }>`
     select ord from item_retries
     where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and shard = ${lease.shard}
-      and run_at <= now()
+      and run_at <= now() and ord < ${toOrd}::bigint
     order by run_at, ord limit ${limit}`
   return rows.map((row) => row.ord)
 }

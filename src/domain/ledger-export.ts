@@ -1,0 +1,28 @@
+/** What the type `ledger-export` needs of the service: which parts of the ledger there are, and their entries. */
+import type { LedgerEntry } from './ledger-entry.ts'
+
+/** Where a part begins or ends: at an item of an operation. */
+export interface LedgerPlace {
+  operationId: string
+  ord: number
+}
+
+/** A part of the ledger that one chunk holds. Ids are uuids, upper bounds are exclusive, and null is no bound. */
+export type LedgerRange =
+  | { kind: 'operation'; operationId: string; fromOrd: number; toOrd: number | null }
+  /** Entries observed in [from, to) of operations from `start` on; `start` null: there are none. */
+  | { kind: 'period'; from: string; to: string; start: LedgerPlace | null; end: LedgerPlace | null }
+
+export interface ExportedEntry extends LedgerEntry {
+  operationId: string
+}
+
+/** Of one tenant at a time. */
+export interface LedgerSource {
+  /** In order, each of about as many items. Null: the tenant has no such operation. */
+  planOperation(tenantId: number, operationId: string): Promise<LedgerRange[] | null>
+  /** Times are RFC 3339. In order of operation and item. */
+  planPeriod(tenantId: number, period: { from: string; to: string }): Promise<LedgerRange[]>
+  /** Page by page; the next page is read when it is asked for. */
+  read(tenantId: number, range: LedgerRange): AsyncIterable<ExportedEntry[]>
+}

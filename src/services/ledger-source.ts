@@ -1,0 +1,91 @@
+/** The ledger as `ledger-export` reads it: planned in parts of equal size, read page by page. */
+import { CHUNKS_MAX } from '../domain/artifact.ts'
+import type { ExportedEntry, LedgerRange, LedgerSource } from '../domain/ledger-export.ts'
+import type { Database } from '../storage/database.ts'
+import {
+  type Period,
+  readEntries,
+  readItemsTotal,
+  readPartStarts,
+  readPeriodOperations,
+} from '../storage/ledger-export.ts'
+
+/** Some megabytes of rows, however large the whole is. */
+const ITEMS_PER_PART = 5_000
+const ENTRIES_PER_PAGE = 1_000
+const OPERATIONS_PER_PAGE = 500
+/** One more than there may be: the plan is then refused for its length. */
+const PARTS_MAX = CHUNKS_MAX + 1
+
+type PeriodRange = Extract<LedgerRange, { kind: 'period' }>
+
+export const ledgerSource = (database: Database): LedgerSource => {
+  async function* readOperation(
+    tenantId: number,
+    operationId: string,
+    bounds: { fromOrd: number; toOrd: number | null; period: Period | null },
+  ): AsyncGenerator<ExportedEntry[]> {
+    let after: { ord: number; seq: number } | null = null
+    for (;;) {
+      const page: ExportedEntry[] = await database.query((connection) =>
+        readEntries(connection, { tenantId, operationId }, { ...bounds, after }, ENTRIES_PER_PAGE),
+      )
+      if (page.length > 0) yield page
+      const last = page.at(-1)
+      if (!last || page.length < ENTRIES_PER_PAGE) return
+      after = { ord: last.ord, seq: last.seq }
+    }
+  }
+
+  async function* readPeriod(
+    tenantId: number,
+    { start, end, ...period }: PeriodRange,
+  ): AsyncGenerator<ExportedEntry[]> {
+    if (start === null) return
+    let after: string | null = null
+    for (;;) {
+      const ids: string[] = await database.query((connection) =>
+        readPeriodOperations(connection, tenantId, period, {
+          from: start.operationId,
+          to: end?.operationId ?? null,
+          after,
+          limit: OPERATIONS_PER_PAGE,
+        }),
+      )
+      for (const operationId of ids) {
+        yield* readOperation(tenantId, operationId, {
+          fromOrd: operationId === start.operationId ? start.ord : 0,
+          toOrd: operationId === end?.operationId ? end.ord : null,
+          period,
+        })
+      }
+      after = ids.at(-1) ?? null
+      if (ids.length < OPERATIONS_PER_PAGE) return
+    }
+  }
+
+  return {
+    async planOperation(tenantId, operationId) {
+      const items = await database.query((connection) => readItemsTotal(connection, tenantId, operationId))
+      if (items === null) return null
+      const parts = Math.min(PARTS_MAX, Math.max(1, Math.ceil(items / ITEMS_PER_PART)))
+      return Array.from({ length: parts }, (_, part) => ({
+        kind: 'operation' as const,
+        operationId,
+        fromOrd: part * ITEMS_PER_PART,
+        toOrd: part === parts - 1 ? null : (part + 1) * ITEMS_PER_PART,
+      }))
+    },
+    async planPeriod(tenantId, period) {
+      const starts = await database.query((connection) =>
+        readPartStarts(connection, tenantId, period, { itemsPerPart: ITEMS_PER_PART, limit: PARTS_MAX }),
+      )
+      if (starts.length === 0) return [{ kind: 'period' as const, ...period, start: null, end: null }]
+      return starts.map((start, part) => ({ kind: 'period' as const, ...period, start, end: starts[part + 1] ?? null }))
+    },
+    read: (tenantId, range) =>
+      range.kind === 'operation'
+        ? readOperation(tenantId, range.operationId, { ...range, period: null })
+        : readPeriod(tenantId, range),
+  }
+}
