@@ -12,6 +12,12 @@ const server = createServer(async (request, response) => {
     const id = grants.get(decodeURIComponent(request.url.slice('/grants/'.length)))
     return id ? answer(200, { id }) : answer(404, {})
   }
+  if (request.method === 'DELETE') {
+    const granted = decodeURIComponent(request.url.slice('/grants/'.length))
+    if (!grants.delete(granted)) return answer(404, {})
+    console.log(`took ${granted} back`)
+    return answer(200, {})
+  }
   const key = request.headers['idempotency-key']
   const { role, user } = JSON.parse(text)
   if (user === 'nobody') return answer(422, { code: 'NO_SUCH_USER' })

@@ -48,6 +48,7 @@ export const ERROR_CODES = [
   'approval-note-required',
   'self-approval',
   'replay-blocked',
+  'compensation-blocked',
   'preflight-outdated',
   'database-unavailable',
   'overloaded',

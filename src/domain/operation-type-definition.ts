@@ -157,20 +157,28 @@ const requestShape = {
   body: z.unknown().optional(),
   timeout_ms: int(TYPE_LIMITS.callTimeoutMs).optional(),
 }
+const sendRules = z.array(sendRule).min(1).max(TYPE_LIMITS.outcomeRules)
+const lookupSchema = z.strictObject({
+  url: z.string().min(1),
+  headers: headers.optional(),
+  after_ms: int(TYPE_LIMITS.lookupAfterMs).optional(),
+  timeout_ms: int(TYPE_LIMITS.callTimeoutMs).optional(),
+  outcome: z.array(lookupRule).min(1).max(TYPE_LIMITS.outcomeRules),
+})
+export type LookupDefinition = z.infer<typeof lookupSchema>
+/** A lookup here asks what became of the undoing: the one of the effect cannot tell (a refund is no absent payment). */
+const compensateSchema = z.strictObject({
+  ...requestShape,
+  outcome: sendRules.optional(),
+  lookup: lookupSchema.optional(),
+})
+export type CompensateDefinition = z.infer<typeof compensateSchema>
 const httpSchema = z.strictObject({
   request: z.strictObject(requestShape),
-  outcome: z.array(sendRule).min(1).max(TYPE_LIMITS.outcomeRules),
-  lookup: z
-    .strictObject({
-      url: z.string().min(1),
-      headers: headers.optional(),
-      after_ms: int(TYPE_LIMITS.lookupAfterMs).optional(),
-      timeout_ms: int(TYPE_LIMITS.callTimeoutMs).optional(),
-      outcome: z.array(lookupRule).min(1).max(TYPE_LIMITS.outcomeRules),
-    })
-    .optional(),
+  outcome: sendRules,
+  lookup: lookupSchema.optional(),
   ...providerShape,
-  compensate: z.strictObject(requestShape).optional(),
+  compensate: compensateSchema.optional(),
   no_compensation: policyShape.no_compensation,
 })
 export type HttpDefinition = z.infer<typeof httpSchema>
@@ -186,7 +194,7 @@ export type DeclarativeDefinition = z.infer<typeof declarativeTypeSchema>
 
 export type TypePolicy = Omit<
   OperationType,
-  'codeVersion' | 'inputSchema' | 'validateInput' | 'effectKey' | 'executor' | 'close'
+  'codeVersion' | 'inputSchema' | 'validateInput' | 'effectKey' | 'executor' | 'compensator' | 'close'
 >
 
 /** A definition that is not allowed. `field` is the path of the member to change, such as `http.request.url`. */

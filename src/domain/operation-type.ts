@@ -19,6 +19,7 @@ export interface InputIssue {
 }
 
 export interface EffectCall {
+  /** For a compensator it is the compensation's own key, which names what is undone: see domain/compensation.ts. */
   effectKey: string
   itemKey: string
   input: Json
@@ -124,8 +125,25 @@ export interface OperationType {
   /** The effect key of an item (at most 1,000 bytes of UTF-8), or why none can be made. */
   effectKey(item: { key: string; input: Json; rootOperationId: string }): { key: string } | { issue: InputIssue }
   executor: Executor
+  /** Takes applied effects back; of the executor's kind. Null: nothing can. */
+  compensator: Executor | null
   close(): Promise<void>
 }
+
+/** What runs the items of a shard; null: it compensates, and its type does not say how. */
+export const executorOf = (
+  type: Pick<OperationType, 'executor' | 'compensator'>,
+  compensating: boolean,
+): Executor | null => (compensating ? type.compensator : type.executor)
+
+/**
+ * For how long the provider deduplicates by effect key. It promises this for the request that has the effect; of the request
+ * that takes it back nothing was said.
+ */
+export const providerIdempotentMsOf = (
+  type: Pick<OperationType, 'providerIdempotentMs'>,
+  compensating: boolean,
+): number => (compensating ? 0 : type.providerIdempotentMs)
 
 export type CancelGuarantee =
   | 'discarded_before_publish'

@@ -1,16 +1,21 @@
 /** Calls of a code type: guarded by a deadline, and never `failed` unless the handler says so. */
 import { z } from 'zod'
+import { parseCompensationKey } from '../domain/compensation.ts'
 import { FAILURE_CLASSES, sanitiseText } from '../domain/failure.ts'
 import type { EffectCall, Executor, LookupOutcome, SendOutcome, SendReport } from '../domain/operation-type.ts'
 import { TYPE_LIMITS } from '../domain/operation-type-definition.ts'
 import { EFFECT_REF_LENGTH_MAX, MESSAGE_LENGTH_MAX, REASON_CODE_LENGTH_MAX } from './answers.ts'
-import type { CallContext, CodeLookup, TypedCall } from './handlers.ts'
+import type { CallContext, CodeLookup, TypedCall, TypedCompensation } from './handlers.ts'
 
 interface ExternalDefinition {
   input: z.ZodType
   send(call: TypedCall<unknown>, context: CallContext): Promise<SendOutcome | SendReport>
   lookup?: CodeLookup<unknown>
+  compensate?(call: TypedCompensation<unknown>, context: CallContext): Promise<SendOutcome | SendReport>
+  compensateLookup?: CodeLookup<unknown, TypedCompensation<unknown>>
 }
+
+type Guard<Answer> = (call: TypedCall<unknown>, context: CallContext) => Promise<Answer>
 
 const reasonCode = z.string().transform((text) => sanitiseText(text, REASON_CODE_LENGTH_MAX))
 const message = z.string().transform((text) => sanitiseText(text, MESSAGE_LENGTH_MAX))
@@ -49,26 +54,59 @@ const lookupOutcome = z.discriminatedUnion('state', [
   z.object({ state: z.literal('unknown'), reasonCode }),
 ])
 
-export const externalExecutor = (
-  definition: ExternalDefinition,
+type ExternalExecutor = Extract<Executor, { kind: 'external' }>
+
+export const externalExecutor = (definition: ExternalDefinition, callTimeoutMs: number): ExternalExecutor => {
+  const { lookup } = definition
+  return executorOf(definition.input, callTimeoutMs, {
+    send: (call, context) => definition.send(call, context),
+    lookup: lookup && { ...lookup, find: (call, context) => lookup.find(call, context) },
+  })
+}
+
+/** Null: the type says nothing of how its effects are taken back. */
+export const externalCompensator = (definition: ExternalDefinition, callTimeoutMs: number): ExternalExecutor | null => {
+  const { compensate, compensateLookup: lookup } = definition
+  if (compensate === undefined) return null
+  return executorOf(definition.input, callTimeoutMs, {
+    send: (call, context) => compensate.call(definition, ofUndone(call), context),
+    lookup: lookup && { ...lookup, find: (call, context) => lookup.find(ofUndone(call), context) },
+  })
+}
+
+/** The engine knows a compensation by its own key only. */
+const ofUndone = (call: TypedCall<unknown>): TypedCompensation<unknown> => {
+  const undone = parseCompensationKey(call.effectKey)
+  if (undone === null) throw new Error(`"${call.effectKey}" is the key of no compensation`)
+  return { ...call, effectKey: undone.effectKey, compensationKey: call.effectKey }
+}
+
+const executorOf = (
+  schema: z.ZodType,
   callTimeoutMs: number,
-): Extract<Executor, { kind: 'external' }> => ({
+  handlers: { send: Guard<SendOutcome | SendReport>; lookup: CodeLookup<unknown> | undefined },
+): ExternalExecutor => ({
   kind: 'external',
   callTimeoutMs,
-  send: (call) => send(definition, call, callTimeoutMs),
+  send: (call) => send(schema, handlers.send, call, callTimeoutMs),
   lookup:
-    definition.lookup === undefined
+    handlers.lookup === undefined
       ? null
-      : lookupOf(definition.input, definition.lookup, definition.lookup.timeout_ms ?? callTimeoutMs),
+      : lookupOf(schema, handlers.lookup, handlers.lookup.timeout_ms ?? callTimeoutMs),
 })
 
-const send = async (definition: ExternalDefinition, call: EffectCall, timeoutMs: number): Promise<SendReport> => {
-  const input = definition.input.safeParse(call.input)
+const send = async (
+  schema: z.ZodType,
+  handler: Guard<SendOutcome | SendReport>,
+  call: EffectCall,
+  timeoutMs: number,
+): Promise<SendReport> => {
+  const input = schema.safeParse(call.input)
   if (!input.success) {
     const outcome = { state: 'failed', failureClass: 'validation_rejected', reasonCode: 'INVALID_INPUT' } as const
     return { outcome: { ...outcome, message: 'the input no longer fits the type' }, downstreamError: false }
   }
-  const answer = await withDeadline(timeoutMs, (context) => definition.send({ ...call, input: input.data }, context))
+  const answer = await withDeadline(timeoutMs, (context) => handler({ ...call, input: input.data }, context))
   if (answer.kind === 'late') {
     const message = `no outcome within ${timeoutMs} ms`
     return { outcome: { state: 'uncertain', reasonCode: 'TIMEOUT', message }, downstreamError: true }

@@ -25,11 +25,18 @@ import {
   resolvePolicy,
   TYPE_LIMITS,
 } from '../domain/operation-type-definition.ts'
-import { externalExecutor } from './code-external.ts'
-import { transactionalExecutor } from './code-transactional.ts'
+import { externalCompensator, externalExecutor } from './code-external.ts'
+import { transactionalCompensator, transactionalExecutor } from './code-transactional.ts'
 import { parseDefinition } from './definition-issues.ts'
 import { checkEffectKey, compileEffectKey, type EffectKeyItem } from './effect-key.ts'
-import type { CallContext, CodeLookup, TypedBatchItem, TypedCall } from './handlers.ts'
+import type {
+  CallContext,
+  CodeLookup,
+  TypedBatchCompensation,
+  TypedBatchItem,
+  TypedCall,
+  TypedCompensation,
+} from './handlers.ts'
 
 export type CodeDefinition<Schema extends z.ZodType> = Omit<PolicyDefinition, 'effect'> & {
   input: Schema
@@ -41,13 +48,22 @@ export type CodeDefinition<Schema extends z.ZodType> = Omit<PolicyDefinition, 'e
         timeout_ms?: number
         send(call: TypedCall<z.output<Schema>>, context: CallContext): Promise<SendOutcome | SendReport>
         lookup?: CodeLookup<z.output<Schema>>
-        compensate?(call: TypedCall<z.output<Schema>>, context: CallContext): Promise<SendOutcome | SendReport>
+        /** Takes an applied effect back. Whatever goes wrong after it began is `uncertain`, as for `send`. */
+        compensate?(call: TypedCompensation<z.output<Schema>>, context: CallContext): Promise<SendOutcome | SendReport>
+        /** What became of an uncertain `compensate`; without it a person has to find out. `applied`: it was taken back. */
+        compensateLookup?: CodeLookup<z.output<Schema>, TypedCompensation<z.output<Schema>>>
       }
     | {
         effect: 'transactional'
         runBatch(
           tx: TransactionSql,
           items: TypedBatchItem<z.output<Schema>>[],
+          run: BatchRun,
+        ): Promise<BatchResult[] | undefined>
+        /** Takes applied effects back, in the transaction that says so. */
+        compensateBatch?(
+          tx: TransactionSql,
+          items: TypedBatchCompensation<z.output<Schema>>[],
           run: BatchRun,
         ): Promise<BatchResult[] | undefined>
       }
@@ -75,6 +91,11 @@ const inputSchema = z.custom<z.ZodType>(
   (value) => typeof value === 'object' && value !== null && '_zod' in value && 'safeParse' in value,
   'must be a zod 4 schema',
 )
+const lookupSchema = z.strictObject({
+  after_ms: z.int().min(TYPE_LIMITS.lookupAfterMs.min).max(TYPE_LIMITS.lookupAfterMs.max).optional(),
+  timeout_ms: z.int().min(TYPE_LIMITS.callTimeoutMs.min).max(TYPE_LIMITS.callTimeoutMs.max).optional(),
+  find: handler,
+})
 const codeSchema = z.strictObject({
   ...policyShape,
   ...providerShape,
@@ -83,14 +104,10 @@ const codeSchema = z.strictObject({
   timeout_ms: z.int().min(TYPE_LIMITS.callTimeoutMs.min).max(TYPE_LIMITS.callTimeoutMs.max).optional(),
   send: handler.optional(),
   runBatch: handler.optional(),
-  lookup: z
-    .strictObject({
-      after_ms: z.int().min(TYPE_LIMITS.lookupAfterMs.min).max(TYPE_LIMITS.lookupAfterMs.max).optional(),
-      timeout_ms: z.int().min(TYPE_LIMITS.callTimeoutMs.min).max(TYPE_LIMITS.callTimeoutMs.max).optional(),
-      find: handler,
-    })
-    .optional(),
+  lookup: lookupSchema.optional(),
   compensate: handler.optional(),
+  compensateLookup: lookupSchema.optional(),
+  compensateBatch: handler.optional(),
 })
 
 export interface CodeContext {
@@ -103,7 +120,10 @@ export const buildCodeType = (definition: OperationTypeDefinition, context: Code
   const checked = parseDefinition(codeSchema, definition)
   assertMembers(checked)
   const callTimeoutMs = checked.effect === 'external' ? (checked.timeout_ms ?? TYPE_LIMITS.callTimeoutMs.default) : null
-  const policy = resolvePolicy(checked, { callTimeoutMs, compensates: checked.compensate !== undefined })
+  const policy = resolvePolicy(checked, {
+    callTimeoutMs,
+    compensates: (checked.compensate ?? checked.compensateBatch) !== undefined,
+  })
   // The schema was checked at run time; the handlers' types were checked by the compiler in `defineOperationType`.
   const typed = definition as unknown as CodeDefinition<z.ZodType>
   return {
@@ -112,13 +132,26 @@ export const buildCodeType = (definition: OperationTypeDefinition, context: Code
     inputSchema: jsonSchemaOf(checked.input),
     validateInput: (input) => inputIssues(checked.input, input),
     effectKey: effectKeyOf(typed, policy.name),
-    executor:
-      typed.effect === 'external'
-        ? externalExecutor(typed, callTimeoutMs ?? TYPE_LIMITS.callTimeoutMs.default)
-        : transactionalExecutor(typed),
+    ...executorsOf(typed, callTimeoutMs ?? TYPE_LIMITS.callTimeoutMs.default),
     close: async () => {},
   }
 }
+
+const executorsOf = (
+  definition: CodeDefinition<z.ZodType>,
+  callTimeoutMs: number,
+): Pick<OperationType, 'executor' | 'compensator'> =>
+  definition.effect === 'external'
+    ? {
+        executor: externalExecutor(definition, callTimeoutMs),
+        compensator: externalCompensator(definition, callTimeoutMs),
+      }
+    : { executor: transactionalExecutor(definition), compensator: transactionalCompensator(definition) }
+
+const MEMBERS_OF = {
+  external: ['send', 'lookup', 'compensate', 'compensateLookup', 'timeout_ms'],
+  transactional: ['runBatch', 'compensateBatch'],
+} as const
 
 const assertMembers = (definition: z.infer<typeof codeSchema>): void => {
   const required: Record<EffectKind, 'send' | 'runBatch' | null> = {
@@ -130,11 +163,12 @@ const assertMembers = (definition: z.infer<typeof codeSchema>): void => {
   if (needed !== null && definition[needed] === undefined) {
     throw new DefinitionError(needed, `is required for effect ${definition.effect}`)
   }
-  const surplus = (
-    definition.effect === 'external' ? ['runBatch'] : ['send', 'lookup', 'compensate', 'timeout_ms']
-  ) as ('runBatch' | 'send' | 'lookup' | 'compensate' | 'timeout_ms')[]
+  const surplus = MEMBERS_OF[definition.effect === 'external' ? 'transactional' : 'external']
   const found = surplus.find((member) => definition[member] !== undefined)
   if (found !== undefined) throw new DefinitionError(found, `has no meaning for effect ${definition.effect}`)
+  if (definition.compensateLookup !== undefined && definition.compensate === undefined) {
+    throw new DefinitionError('compensateLookup', 'has no meaning without compensate')
+  }
 }
 
 const jsonSchemaOf = (schema: z.ZodType): Json => {

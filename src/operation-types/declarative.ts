@@ -1,6 +1,7 @@
 /** An entry of a type file becomes an operation type: external effects over HTTP, described and not programmed. */
 import { createHash } from 'node:crypto'
 import canonicalize from 'canonicalize'
+import { compensationKey, SEND_MAX } from '../domain/compensation.ts'
 import type { EffectCall, InputIssue, Json, OperationType } from '../domain/operation-type.ts'
 import {
   type DeclarativeDefinition,
@@ -10,12 +11,14 @@ import {
   resolvePolicy,
   TYPE_LIMITS,
 } from '../domain/operation-type-definition.ts'
-import { classifyLookup, classifySend } from './answers.ts'
+import { classifySend } from './answers.ts'
+import { lookupOf, withTrace } from './declarative-calls.ts'
+import { compileCompensation } from './declarative-compensation.ts'
 import { parseDefinition } from './definition-issues.ts'
 import { compileEffectKey } from './effect-key.ts'
 import { compileInputSchema } from './input-schema.ts'
 import type { Outbound } from './outbound.ts'
-import type { TemplateScope, TemplateValues } from './placeholders.ts'
+import type { TemplateScope } from './placeholders.ts'
 import { compileRequest, type RequestTemplate } from './request-template.ts'
 
 export interface DeclarativeContext extends Omit<TemplateScope, 'type'> {
@@ -36,14 +39,19 @@ export const buildDeclarativeType = (entry: Json, context: DeclarativeContext): 
       provider_idempotent_hours: http.provider_idempotent_hours,
       no_compensation: definition.no_compensation ?? http.no_compensation,
     },
-    { callTimeoutMs, compensates: http.compensate !== undefined },
+    {
+      callTimeoutMs: Math.max(callTimeoutMs, http.compensate?.timeout_ms ?? 0),
+      compensates: http.compensate !== undefined,
+    },
   )
   const scope: TemplateScope = { type: policy.name, env: context.env, secrets: context.secrets }
   const request = compileRequest(http.request, scope, 'http.request', 'POST')
   const lookup = http.lookup === undefined ? null : compileRequest(http.lookup, scope, 'http.lookup', 'GET')
-  const compensate =
-    http.compensate === undefined ? null : compileRequest(http.compensate, scope, 'http.compensate', 'POST')
-  const requests = [request, lookup, compensate].filter((template) => template !== null)
+  const compensation =
+    http.compensate === undefined
+      ? null
+      : compileCompensation(http.compensate, { scope, outbound: context.outbound, callTimeoutMs })
+  const requests = [request, lookup, ...(compensation?.templates ?? [])].filter((template) => template !== null)
   const inputSchema = definition.input ?? ANY_OBJECT
   const schemaIssues = compileSchema(inputSchema)
   const effectKeyOf = compileEffectKey(definition.effect_key, scope)
@@ -62,6 +70,8 @@ export const buildDeclarativeType = (entry: Json, context: DeclarativeContext): 
         input: item.input,
         itemKey: item.key,
         effectKey: made.key,
+        // as long as it can get
+        compensationKey: compensationKey({ effectKey: made.key, send: SEND_MAX }),
         operationId: item.rootOperationId,
       }
       for (const template of requests) {
@@ -75,8 +85,14 @@ export const buildDeclarativeType = (entry: Json, context: DeclarativeContext): 
       callTimeoutMs,
       send: async (call) =>
         classifySend(http.outcome, await context.outbound.exchange(traced(request, call), callTimeoutMs)),
-      lookup: lookup === null ? null : lookupOf(http, lookup, callTimeoutMs, context.outbound),
+      lookup:
+        lookup === null || http.lookup === undefined
+          ? null
+          : lookupOf(http.lookup, callTimeoutMs, async (call, timeoutMs) =>
+              context.outbound.exchange(traced(lookup, call), timeoutMs),
+            ),
     },
+    compensator: compensation?.executor ?? null,
     close: async () => {},
   }
 }
@@ -107,29 +123,17 @@ const urlAndHeaderIssues = (requests: readonly RequestTemplate[], input: Json): 
   return issues.filter(({ pointer }, index) => issues.findIndex((other) => other.pointer === pointer) === index)
 }
 
-const valuesOf = (call: EffectCall): TemplateValues => ({
-  input: call.input,
-  itemKey: call.itemKey,
-  effectKey: call.effectKey,
-  operationId: call.operationId,
-})
-
 /** The request of a call, linked to the trace of the operation unless the type sets its own header. */
-const traced = (template: RequestTemplate, call: EffectCall): ReturnType<RequestTemplate['render']> => {
-  const request = template.render(valuesOf(call))
-  if (call.traceparent !== null) request.headers.traceparent ??= call.traceparent
-  return request
-}
-
-const lookupOf = (http: HttpDefinition, template: RequestTemplate, callTimeoutMs: number, outbound: Outbound) => {
-  const timeoutMs = http.lookup?.timeout_ms ?? callTimeoutMs
-  const rules = http.lookup?.outcome ?? []
-  return {
-    afterMs: http.lookup?.after_ms ?? TYPE_LIMITS.lookupAfterMs.default,
-    timeoutMs,
-    find: async (call: EffectCall) => classifyLookup(rules, await outbound.exchange(traced(template, call), timeoutMs)),
-  }
-}
+const traced = (template: RequestTemplate, call: EffectCall): ReturnType<RequestTemplate['render']> =>
+  withTrace(
+    template.render({
+      input: call.input,
+      itemKey: call.itemKey,
+      effectKey: call.effectKey,
+      operationId: call.operationId,
+    }),
+    call,
+  )
 
 /** A type's own entry, not its file: another type's change is no new code of this one. */
 const hashOf = (entry: Json): string =>
