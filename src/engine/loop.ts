@@ -56,6 +56,7 @@ export const startEngine = async (options: EngineOptions): Promise<Engine> => {
     version: type.version,
     leaseMs: type.leaseMs,
     windowMax: type.executor.kind === 'external' ? type.concurrency : type.batch.maxItems,
+    compensates: type.compensator !== null,
   }))
   const held = new Set<HeldShard>()
   const running = new Set<Promise<void>>()

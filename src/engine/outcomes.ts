@@ -42,7 +42,7 @@ export const writePatiently = async (
       workerId: lease.workerId,
       actor: null,
       codeVersion: type.codeVersion,
-      lookupAfterMs: firstLookupMs(type),
+      lookupAfterMs: firstLookupMs(held),
       reports,
     }),
   )

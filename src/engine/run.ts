@@ -22,8 +22,9 @@ const ORPHAN_STEPS_MAX = 1_000
 export const runShard = async (context: RunContext, held: HeldShard): Promise<number | null> => {
   await explainOrphans(context, held)
   const traceparent = await start(context, held)
-  if (held.type.executor.kind === 'external') await runExternal(context, held, held.type.executor, traceparent)
-  else await runTransactional(context, held, held.type.executor)
+  const { executor } = held
+  if (executor.kind === 'external') await runExternal(context, held, executor, traceparent)
+  else await runTransactional(context, held, executor)
   return finish(context, held)
 }
 
@@ -42,7 +43,7 @@ const explainOrphans = async (context: RunContext, held: HeldShard): Promise<voi
       workerId: lease.workerId,
       actor: null,
       codeVersion: type.codeVersion,
-      lookupAfterMs: firstLookupMs(type),
+      lookupAfterMs: firstLookupMs(held),
       reports: orphans.map((orphan) =>
         report(orphan, { effect: 'uncertain', item: 'uncertain', reasonCode: 'WORKER_LOST' }),
       ),

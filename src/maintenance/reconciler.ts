@@ -23,8 +23,9 @@ export const reconciler = (context: ServiceContext, log: Log): MaintenanceServic
   const types = context.types
     .list()
     .filter(
-      ({ executor, providerIdempotentMs }) =>
-        executor.kind === 'external' && (executor.lookup || providerIdempotentMs > 0),
+      ({ executor, compensator, providerIdempotentMs }) =>
+        (executor.kind === 'external' && (executor.lookup || providerIdempotentMs > 0)) ||
+        (compensator?.kind === 'external' && compensator.lookup),
     )
     .map((type) => type.name)
 

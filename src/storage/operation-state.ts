@@ -52,6 +52,8 @@ export interface OperationState {
   preflightId: string | null
   replayedBy: string[]
   compensates: string | null
+  /** Without the replays of its compensations: those are in their `replayedBy`. */
+  compensatedBy: string[]
   after: string[]
   error: { code: string; detail: string } | null
   createdAt: string
@@ -104,7 +106,10 @@ export const readOperationStates = async (
       o.approval_at as "approvalAt", o.approval_note as "approvalNote", o.replay_of as "replayOf", o.preflight_id as "preflightId",
       coalesce((select jsonb_agg(r.id order by r.id) from operations r
         where r.tenant_id = o.tenant_id and r.replay_of = o.id), '[]') as "replayedBy",
-      o.compensates, o.after, o.error, o.created_at as "createdAt", o.started_at as "startedAt",
+      o.compensates,
+      coalesce((select jsonb_agg(c.id order by c.id) from operations c
+        where c.tenant_id = o.tenant_id and c.compensates = o.id and c.replay_of is null), '[]') as "compensatedBy",
+      o.after, o.error, o.created_at as "createdAt", o.started_at as "startedAt",
       o.completed_at as "completedAt", clock_timestamp() as now
     from unnest(${ints(keys.map((key) => key.tenantId))}::int[], ${texts(keys.map((key) => key.id))}::uuid[]) as k (t, id)
       join operations o on o.tenant_id = k.t and o.id = k.id,

@@ -7,6 +7,7 @@
 import { sql } from 'drizzle-orm'
 import {
   bigint,
+  boolean,
   doublePrecision,
   integer,
   jsonb,
@@ -153,6 +154,7 @@ export const operationShards = pgTable(
     failedBugSuspected: bigint('failed_bug_suspected', { mode: 'number' }).default(0).notNull(),
     appliedAfterCancel: bigint('applied_after_cancel', { mode: 'number' }).default(0).notNull(),
     lastProgressAt: timestamp('last_progress_at', { withTimezone: true, mode: 'string' }),
+    compensating: boolean().default(false).notNull(),
   },
   (table) => [primaryKey({ columns: [table.tenantId, table.operationId, table.shard], name: 'operation_shards_pkey' })],
 )
@@ -326,6 +328,7 @@ export const replayPreflights = pgTable(
       .notNull(),
     expiresAt: timestamp('expires_at', { withTimezone: true, mode: 'string' }).notNull(),
     usedBy: uuid('used_by'),
+    kind: text().default('replay').notNull(),
   },
   (table) => [primaryKey({ columns: [table.tenantId, table.id], name: 'replay_preflights_pkey' })],
 )

@@ -1,11 +1,13 @@
 import { uuidv7 } from 'uuidv7'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { readCompensationFacts } from '../../src/storage/compensations.ts'
 import type { Connection, Parameter, Sql } from '../../src/storage/connection.ts'
 import { type Database, openDatabase } from '../../src/storage/database.ts'
 import { readExplainedDoubts, takeDueLookups } from '../../src/storage/lookups.ts'
 import { readOperationStates } from '../../src/storage/operation-state.ts'
 import { claimIntents } from '../../src/storage/run/claim-intents.ts'
 import { claimExpiredShards, claimReadyShards } from '../../src/storage/run/claim-shards.ts'
+import { lockUndone, markCompensated } from '../../src/storage/run/compensation.ts'
 import { renewLeases } from '../../src/storage/run/heartbeat.ts'
 import { readDueRetries, readOrphanedIntents, readWindow } from '../../src/storage/run/window.ts'
 import { readSettleFacts, readUnsettled } from '../../src/storage/settle.ts'
@@ -103,6 +105,12 @@ const readWhole = (plan: string): string[] =>
 
 const shard = { tenantId: TENANT, operationId: uuidv7(), shard: 0, workerId: crypto.randomUUID(), epoch: 2 }
 const worker = { workerId: shard.workerId, types: [GRANT] }
+const undone = Array.from({ length: 100 }, (_, index) => ({
+  effectKey: `old:${index}`,
+  send: 1,
+  compensationKey: `compensate:1:old:${index}`,
+}))
+const evidence = { source: 'worker', epoch: 2, workerId: shard.workerId, actor: null, codeVersion: 'c1' } as const
 const window = [{ ord: 0, key: 'i0', effectKey: '30:0', inputHash: 'h' }]
 
 test.each<[string, (connection: Connection) => Promise<unknown>]>([
@@ -129,9 +137,25 @@ test.each<[string, (connection: Connection) => Promise<unknown>]>([
       takeDueLookups(c, { types: ['grant'], limit: 1, holdMs: 1_000, only: { tenantId: TENANT, caseId: uuidv7() } }),
   ],
   ['doubts that are explained', (c) => readExplainedDoubts(c, 64)],
+  ['the lock of what a batch takes back', (c) => lockUndone(c.sql, TENANT, undone)],
+  ['the facts of a compensation', (c) => readCompensationFacts(c, { ...shard }, { itemKeys: null })],
   ['the settle sweep', (c) => readUnsettled(c, 100)],
 ])('%s reads no big table from end to end', async (_, work) => {
   const plans = await plansOf(work)
   expect(plans).not.toEqual([])
   for (const plan of plans) expect(readWhole(plan), plan).toEqual([])
+})
+
+test('the marking of what is compensated reads nothing from end to end but months without an entry', async () => {
+  const plans = await plansOf((c) => markCompensated(c.sql, shard, undone, evidence))
+  expect(plans).not.toEqual([])
+  const isEmpty = (table: string): boolean => table === 'ledger_entries'
+  for (const plan of plans) {
+    expect(
+      readWhole(plan).filter((table) => !isEmpty(table)),
+      plan,
+    ).toEqual([])
+    // the month that has entries is probed, once for each effect
+    expect(plan).toMatch(/Index Scan Backward using ledger_entries_\d{6}_pkey/)
+  }
 })

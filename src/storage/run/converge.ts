@@ -4,7 +4,7 @@
  * A report says what became of one send of one effect. It is fenced by (effect key, send, operation), not by the epoch:
  * what a worker observed is kept after it lost its lease, and overwrites nothing. Ledger entries, retries, cases, dead
  * letters and counters derive from the rows that moved, in one statement after the shard's lock is held; a report that
- * moves nothing changes nothing.
+ * moves nothing changes nothing. What a compensation undoes follows in the same commit (compensation.ts).
  *
  * It is an upsert because `UPDATE … FROM unnest` fell into a bad plan on large tables (1.7k instead of 5.1k items/s).
  */
@@ -12,6 +12,7 @@ import { EXHAUSTED_RUNS_MAX, type FailureClass } from '../../domain/failure.ts'
 import type { EvidenceSource, ItemState } from '../../domain/ledger.ts'
 import { ints, sparseInts, sparseTexts } from '../array-literal.ts'
 import type { Database } from '../database.ts'
+import { markBehind } from './compensation.ts'
 import type { ShardKey } from './lease.ts'
 
 export interface Report {
@@ -59,12 +60,14 @@ export interface Converged {
 export const converge = async (database: Database, shard: ShardKey, evidence: Evidence): Promise<Converged> => {
   const { reports, source } = evidence
   const column = (pick: (report: Report) => string | null): string => sparseTexts(reports.map(pick))
-  const [row] = await database.lockThenWork((sql) => ({
-    lock: sql`
+  const marked = markBehind(shard, evidence)
+  const [row] = await database.lockThenWork((sql) =>
+    marked(sql, {
+      lock: sql`
       select 1 from operation_shards
       where tenant_id = ${shard.tenantId} and operation_id = ${shard.operationId}::uuid and shard = ${shard.shard}
       for no key update`,
-    work: sql<{ moved: string; mine: boolean; stop_requested: 'pause' | 'cancel' | null; state: string }>`
+      work: sql<{ moved: string; mine: boolean; stop_requested: 'pause' | 'cancel' | null; state: string }>`
       with u as materialized (
         select ord, effect_key, send, effect, item,
           -- decided here, once: ledger, effect, counters and dead letter take their class from it
@@ -218,7 +221,8 @@ export const converge = async (database: Database, shard: ShardKey, evidence: Ev
       select (select coalesce(string_agg(ord::text, ','), '') from m) as moved, me.mine, me.stop_requested,
         coalesce((select state from counted), '') as state
       from me`,
-  }))
+    }),
+  )
   if (!row) throw new Error(`there is no shard ${shard.shard} of operation ${shard.operationId}`)
   return {
     moved: new Set(row.moved === '' ? [] : row.moved.split(',').map(Number)),
