@@ -6,6 +6,8 @@ import type {
   CaseFilters,
   CasePosition,
   CheckpointPosition,
+  CompensateRequest,
+  CompensationPreflightRequest,
   DeadLetterFilters,
   DeadLetterPosition,
   EventPosition,
@@ -30,6 +32,7 @@ import type {
 import type {
   CaseView,
   CheckpointView,
+  CompensationPreflightView,
   DeadLetterView,
   EventView,
   Gauge,
@@ -152,6 +155,16 @@ export interface Services {
     principal: Principal,
     operationId: string,
     request: ReplayRequest,
+  ): Promise<{ operation: OperationView; replayed: boolean }>
+  preflightCompensation(
+    principal: Principal,
+    operationId: string,
+    request: CompensationPreflightRequest,
+  ): Promise<CompensationPreflightView>
+  compensateOperation(
+    principal: Principal,
+    operationId: string,
+    request: CompensateRequest,
   ): Promise<{ operation: OperationView; replayed: boolean }>
   decideApproval(principal: Principal, operationId: string, request: ApprovalRequest): Promise<OperationView>
 

@@ -11,6 +11,7 @@ const TAG_DESCRIPTIONS: Readonly<Record<string, string>> = {
   Operations: 'Submit work, follow it, cancel it.',
   Outcomes: 'What became of every item, with the evidence.',
   Replay: 'What a replay would touch, and what forbids it.',
+  Compensation: 'Taking applied effects back.',
   Reconciliation: 'Uncertain effects that wait for evidence.',
   'Dead letters': 'Items whose attempts are used up, and the incidents that they are signs of.',
   'Operation types': 'What can be run, with its guarantees and limits.',

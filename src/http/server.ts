@@ -24,6 +24,7 @@ import {
 } from './limits.ts'
 import { Metrics } from './metrics.ts'
 import { requestIdOf } from './request-ids.ts'
+import { addCompensationRoutes } from './routes/compensation.ts'
 import { addDeadLetterRoutes } from './routes/dead-letters.ts'
 import { addIncidentRoutes } from './routes/incidents.ts'
 import { addItemHistoryRoute } from './routes/item-history.ts'
@@ -133,6 +134,7 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
   addOutcomeRoutes(app, routeDeps)
   addItemHistoryRoute(app, routeDeps)
   addReplayRoutes(app, routeDeps)
+  addCompensationRoutes(app, routeDeps)
   addReconciliationRoutes(app, routeDeps)
   addDeadLetterRoutes(app, routeDeps)
   addIncidentRoutes(app, routeDeps)

@@ -55,6 +55,7 @@ const NOTHING_DONE = {
   preflightId: null,
   replayedBy: [],
   compensates: null,
+  compensatedBy: [],
   after: [],
   error: null,
   startedAt: null,

@@ -1,7 +1,7 @@
 import { AppError } from '../domain/errors.ts'
 import { fingerprint } from '../domain/failure.ts'
 import { formatId } from '../domain/ids.ts'
-import type { LookupOutcome, OperationType } from '../domain/operation-type.ts'
+import { executorOf, type LookupOutcome, type OperationType, providerIdempotentMsOf } from '../domain/operation-type.ts'
 import { decideLookup, mayResend } from '../domain/reconciliation.ts'
 import { backoffMs, lookupDelayMs } from '../domain/retry.ts'
 import { readCase } from '../storage/cases.ts'
@@ -26,11 +26,12 @@ export const lookupCase = async (context: LookupContext, principal: Principal, c
       extra: { resolution: found.resolution },
     })
   }
-  const executor = context.types.get(found.type)?.executor
+  const type = context.types.get(found.type)
+  const executor = type && executorOf(type, found.compensating)
   if (executor?.kind !== 'external' || executor.lookup === null) {
     throw new AppError(
       'lookup-not-available',
-      `${found.type} has no lookup: resolve the case with evidence of your own`,
+      `${found.type} has no lookup${found.compensating ? ' for its compensations' : ''}: resolve the case with evidence of your own`,
     )
   }
   if (found.cause !== 'send_outcome_unknown' && found.cause !== 'worker_lost') {
@@ -53,8 +54,9 @@ export const lookupCase = async (context: LookupContext, principal: Principal, c
  */
 export const lookUp = async (context: LookupContext, due: DueLookup, actor: string | null): Promise<void> => {
   const type = context.types.get(due.type)
-  if (type?.executor.kind !== 'external') return
-  const { lookup, callTimeoutMs } = type.executor
+  const executor = type && executorOf(type, due.compensating)
+  if (!type || executor?.kind !== 'external') return
+  const { lookup, callTimeoutMs } = executor
   const outcome: LookupOutcome =
     lookup === null || due.input === undefined
       ? { state: 'unknown', reasonCode: 'NO_LOOKUP' }
@@ -160,7 +162,7 @@ const bringHome = async (
 /** The one repeat without evidence: where the provider promises that it cannot become a second effect. */
 const resend = async (context: LookupContext, type: OperationType, due: DueLookup): Promise<boolean> => {
   const allowed = mayResend({
-    providerIdempotentMs: type.providerIdempotentMs,
+    providerIdempotentMs: providerIdempotentMsOf(type, due.compensating),
     ageMs: due.sinceStartMs,
     attempt: due.attempt,
     maxAttempts: type.retry.maxAttempts,

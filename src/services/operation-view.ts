@@ -74,6 +74,7 @@ export const operationView = (
     replayOf: state.replayOf,
     replayedBy: state.replayedBy,
     compensates: state.compensates,
+    compensatedBy: state.compensatedBy,
     after: state.after,
     risk: state.risk,
     stuckSignals: stuckSignals({

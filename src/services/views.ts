@@ -66,6 +66,7 @@ export interface OperationView {
   replayOf: string | null
   replayedBy: string[]
   compensates: string | null
+  compensatedBy: string[]
   after: string[]
   risk: string
   /** Names of the signals that are raised now, for example `heartbeat_late`; empty when all is well. */
@@ -226,6 +227,8 @@ export interface HistoryView {
   operationId: string
   /** What the operation is a replay of. */
   replayOf: string | null
+  /** What the operation is a compensation of. */
+  compensates: string | null
   actor: string | null
   reason: string | null
   deadLetterId: string | null
@@ -255,6 +258,30 @@ export interface PreflightView {
   codeVersionNow: string
   requiresApproval: boolean
   compensation: string
+  stopIf: { condition: string; actual: number; tripped: boolean }[]
+  allowed: boolean
+  blockedBy: string[]
+}
+
+export interface CompensationPreflightView {
+  id: string
+  operationId: string
+  expiresAt: DbTime
+  factsHash: string
+  scope: { itemKeys: string[] | null }
+  compensationTargets: number
+  appliedTargets: number
+  ambiguousEffectTargets: number
+  /** Null when nothing was ever checkpointed. */
+  lastCheckpointAgeSeconds: number | null
+  /** 0…1. */
+  downstreamErrorRate5m: number
+  codeVersionChanged: boolean
+  codeVersionThen: string
+  codeVersionNow: string
+  requiresApproval: boolean
+  compensation: string
+  noCompensationReason: string | null
   stopIf: { condition: string; actual: number; tripped: boolean }[]
   allowed: boolean
   blockedBy: string[]

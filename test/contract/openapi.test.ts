@@ -52,6 +52,8 @@ describe('the OpenAPI document', () => {
         'GET /operations/{id}/events',
         'POST /operations/{id}/replay-preflight',
         'POST /operations/{id}/replay',
+        'POST /operations/{id}/compensation-preflight',
+        'POST /operations/{id}/compensations',
         'POST /operations/{id}/approval',
         'POST /operations/{id}/items',
         'POST /operations/{id}/start',
@@ -92,6 +94,7 @@ describe('the OpenAPI document', () => {
   it('asks for a body only where one is needed', () => {
     const needed = operations.filter(({ requestBody }) => requestBody?.required).map(({ operationId }) => operationId)
     expect(needed.sort()).toEqual([
+      'compensateOperation',
       'decideApproval',
       'discardDeadLetter',
       'replayOperation',
@@ -116,6 +119,8 @@ describe('the OpenAPI document', () => {
       'SubmittedItem',
       'ResolveCase',
       'PreflightReplay',
+      'PreflightCompensation',
+      'CompensateOperation',
       'LookupCase',
       'DiscardDeadLetter',
       'Replay',

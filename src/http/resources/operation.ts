@@ -61,7 +61,8 @@ export const OperationResource = z
       .nullable(),
     replay_of: z.string().nullable(),
     replayed_by: z.array(z.string()),
-    compensates: z.string().nullable(),
+    compensates: z.string().nullable().describe('The operation whose applied effects it takes back.'),
+    compensated_by: z.array(z.string()),
     after: z.array(z.string()),
     risk: openEnum(['low', 'medium', 'high'], 'As its type says.'),
     stuck_signals: z
@@ -88,6 +89,8 @@ export const OperationResource = z
       events: z.string(),
       replay_preflight: z.string(),
       replay: z.string(),
+      compensation_preflight: z.string(),
+      compensations: z.string(),
     }),
   })
   .meta({ id: 'Operation' })
@@ -130,6 +133,7 @@ export const toOperation = (view: OperationView): OperationResource => ({
   replay_of: view.replayOf && formatId('op', view.replayOf),
   replayed_by: view.replayedBy.map((id) => formatId('op', id)),
   compensates: view.compensates && formatId('op', view.compensates),
+  compensated_by: view.compensatedBy.map((id) => formatId('op', id)),
   after: view.after.map((id) => formatId('op', id)),
   risk: view.risk,
   stuck_signals: view.stuckSignals,
@@ -161,6 +165,8 @@ const toLinks = (id: string): OperationResource['links'] => {
     events: `${self}/events`,
     replay_preflight: `${self}/replay-preflight`,
     replay: `${self}/replay`,
+    compensation_preflight: `${self}/compensation-preflight`,
+    compensations: `${self}/compensations`,
   }
 }
 
