@@ -20,7 +20,11 @@ const server = createServer(async (request, response) => {
     const id = grants.get(named)
     return id ? answer(200, { id }) : answer(404, {})
   }
-  if (request.method === 'DELETE') return answer(grants.delete(named) ? 200 : 404, {})
+  if (request.method === 'DELETE') {
+    if (!grants.delete(named)) return answer(404, {})
+    console.log(`took ${named} back`)
+    return answer(200, {})
+  }
   const key = request.headers['idempotency-key']
   const { role, user } = JSON.parse(text)
   if (user === 'nobody') return answer(422, { code: 'NO_SUCH_USER' })

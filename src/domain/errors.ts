@@ -71,6 +71,7 @@ export const ERROR_CODES = [
   'bulk-action-not-startable',
   'bulk-action-expired',
   'bulk-action-not-abortable',
+  'compensation-blocked',
   'preflight-outdated',
   'database-unavailable',
   'overloaded',

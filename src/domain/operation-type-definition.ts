@@ -182,20 +182,28 @@ const requestShape = {
   body: z.unknown().optional(),
   timeout_ms: int(TYPE_LIMITS.callTimeoutMs).optional(),
 }
+const sendRules = z.array(sendRule).min(1).max(TYPE_LIMITS.outcomeRules)
+const lookupSchema = z.strictObject({
+  url: z.string().min(1),
+  headers: headers.optional(),
+  after_ms: int(TYPE_LIMITS.lookupAfterMs).optional(),
+  timeout_ms: int(TYPE_LIMITS.callTimeoutMs).optional(),
+  outcome: z.array(lookupRule).min(1).max(TYPE_LIMITS.outcomeRules),
+})
+export type LookupDefinition = z.infer<typeof lookupSchema>
 /** One effect: how it is brought about, and how it is asked about. */
 const effectShape = {
   request: z.strictObject(requestShape),
-  outcome: z.array(sendRule).min(1).max(TYPE_LIMITS.outcomeRules),
-  lookup: z
-    .strictObject({
-      url: z.string().min(1),
-      headers: headers.optional(),
-      after_ms: int(TYPE_LIMITS.lookupAfterMs).optional(),
-      timeout_ms: int(TYPE_LIMITS.callTimeoutMs).optional(),
-      outcome: z.array(lookupRule).min(1).max(TYPE_LIMITS.outcomeRules),
-    })
-    .optional(),
+  outcome: sendRules,
+  lookup: lookupSchema.optional(),
 }
+/** A lookup here asks what became of the undoing: the one of the effect cannot tell (a refund is no absent payment). */
+const compensateSchema = z.strictObject({
+  ...requestShape,
+  outcome: sendRules.optional(),
+  lookup: lookupSchema.optional(),
+})
+export type CompensateDefinition = z.infer<typeof compensateSchema>
 /** The members of a step that say where it stands among the others; the same in a type file and in code. */
 export const stepShape = {
   name: z.string().regex(STEP_NAME, 'must be lower-case, such as reserve, of at most 32 characters'),
@@ -214,7 +222,7 @@ const httpSchema = z.strictObject({
     .optional(),
   callback: callbackSchema.optional(),
   ...providerShape,
-  compensate: z.strictObject(requestShape).optional(),
+  compensate: compensateSchema.optional(),
   no_compensation: policyShape.no_compensation,
 })
 export type HttpDefinition = z.infer<typeof httpSchema>
@@ -231,7 +239,7 @@ export type DeclarativeDefinition = z.infer<typeof declarativeTypeSchema>
 
 export type TypePolicy = Omit<
   OperationType,
-  'codeVersion' | 'inputSchema' | 'validateInput' | 'effectKey' | 'executor' | 'callback' | 'close'
+  'codeVersion' | 'inputSchema' | 'validateInput' | 'effectKey' | 'executor' | 'compensator' | 'callback' | 'close'
 >
 
 /** A definition that is not allowed. `field` is the path of the member to change, such as `http.request.url`. */

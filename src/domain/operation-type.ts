@@ -19,7 +19,10 @@ export interface InputIssue {
 }
 
 export interface EffectCall {
-  /** Of the step, where the type has steps. */
+  /**
+   * Of the step, where the type has steps. For a compensator it is the compensation's own key, which names what is undone: see
+   * domain/compensation.ts.
+   */
   effectKey: string
   /** Which of the type's steps; '' when it has none. */
   step: string
@@ -195,6 +198,8 @@ export interface OperationType {
   executor: Executor
   /** Null: the type takes no callbacks. */
   callback: CallbackReceiver | null
+  /** Takes applied effects back; of the executor's kind. Null: nothing can. */
+  compensator: Executor | null
   close(): Promise<void>
 }
 
@@ -209,6 +214,21 @@ export const lookupAfterMs = ({ lookup, stepLookups }: ExternalExecutor): number
   const lookups = [...(lookup === null ? [] : [lookup]), ...(stepLookups?.values() ?? [])]
   return lookups.length === 0 ? null : Math.max(...lookups.map(({ afterMs }) => afterMs))
 }
+
+/** What runs the items of a shard; null: it compensates, and its type does not say how. */
+export const executorOf = (
+  type: Pick<OperationType, 'executor' | 'compensator'>,
+  compensating: boolean,
+): Executor | null => (compensating ? type.compensator : type.executor)
+
+/**
+ * For how long the provider deduplicates by effect key. It promises this for the request that has the effect; of the request
+ * that takes it back nothing was said.
+ */
+export const providerIdempotentMsOf = (
+  type: Pick<OperationType, 'providerIdempotentMs'>,
+  compensating: boolean,
+): number => (compensating ? 0 : type.providerIdempotentMs)
 
 export type CancelGuarantee =
   | 'discarded_before_publish'

@@ -62,6 +62,11 @@ export interface StopEvaluation {
   tripped: boolean
 }
 
+const FORCEABLE = /^(bug-suspected|downstream_error_rate_5m > .*|replay_reject_rate > .*)$/
+
+/** What a person may override with a reason: signs of trouble, never the facts that keep effects from being duplicated. */
+export const isForceable = (code: string): boolean => FORCEABLE.test(code)
+
 /** 0 without calls: never NaN. */
 export const rateOf = ({ count, calls }: Share): number => (calls > 0 ? count / calls : 0)
 
@@ -83,6 +88,10 @@ export const isStricter = (base: readonly StopCondition[], extra: readonly StopC
 export interface PreflightFacts {
   settled: boolean
   replayInProgress: boolean
+  /** What the operation applied is being undone. */
+  compensationInProgress: boolean
+  /** It is a replay of a compensation, and the type says no more how that is done. */
+  compensationLost: boolean
   itemsPurged: boolean
   replayTargets: number
   ambiguousEffectTargets: number
@@ -101,6 +110,8 @@ export const preflightVerdict = (facts: PreflightFacts): PreflightVerdict => {
   const blocks: [string, boolean][] = [
     ['not-settled', !facts.settled],
     ['replay-in-progress', facts.replayInProgress],
+    ['compensation-in-progress', facts.compensationInProgress],
+    ['no-compensation', facts.compensationLost],
     ['items-purged', facts.itemsPurged],
     ['nothing-to-replay', facts.replayTargets === 0],
     [AMBIGUOUS_CONDITION, facts.ambiguousEffectTargets > 0],

@@ -139,7 +139,7 @@ export const runExternal = async (
     const askedAtMs = performance.now()
     const won = await claimRetries(database, lease, ords, {
       sendByMs: type.leaseMs - executor.callTimeoutMs,
-      resendWithinMs: type.providerIdempotentMs - executor.callTimeoutMs,
+      resendWithinMs: held.providerIdempotentMs - executor.callTimeoutMs,
     })
     if (won === null) {
       refused()

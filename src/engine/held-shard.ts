@@ -1,5 +1,6 @@
+import { assertThat } from '../domain/assert.ts'
 import { isLeaseLost, leaseEndsMs } from '../domain/lease.ts'
-import type { OperationType } from '../domain/operation-type.ts'
+import { type Executor, executorOf, type OperationType, providerIdempotentMsOf } from '../domain/operation-type.ts'
 import type { ClaimedShard } from '../storage/run/lease.ts'
 
 /**
@@ -9,6 +10,9 @@ import type { ClaimedShard } from '../storage/run/lease.ts'
 export class HeldShard {
   readonly lease: ClaimedShard
   readonly type: OperationType
+  /** Applies the effects of the items, or takes those of another operation back. */
+  readonly executor: Executor
+  readonly providerIdempotentMs: number
   readonly heldSinceMs: number
   /** On the worker's monotonic clock, counted from before the lease was asked for. */
   leaseEndsMs: number
@@ -25,8 +29,12 @@ export class HeldShard {
   private waiting: (() => void)[] = []
 
   constructor(lease: ClaimedShard, type: OperationType, askedAtMs: number) {
+    const executor = executorOf(type, lease.compensating)
+    assertThat(executor !== null, 'a shard that compensates is claimed by workers only whose type can')
     this.lease = lease
     this.type = type
+    this.executor = executor
+    this.providerIdempotentMs = providerIdempotentMsOf(type, lease.compensating)
     this.heldSinceMs = askedAtMs
     this.lastStepMs = askedAtMs
     this.stop = lease.stopRequested

@@ -58,6 +58,7 @@ export const startEngine = async (options: EngineOptions): Promise<Engine> => {
     version: type.version,
     leaseMs: type.leaseMs,
     windowMax: type.executor.kind === 'transactional' ? type.batch.maxItems : type.concurrency,
+    compensates: type.compensator !== null,
   }))
   const held = new Set<HeldShard>()
   const running = new Set<Promise<void>>()

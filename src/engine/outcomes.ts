@@ -29,13 +29,13 @@ export const returnUnclear = async (
 }
 
 /** What the holder of a shard has to say. */
-export const workerEvidence = ({ lease, type }: HeldShard, reports: readonly Report[]): Evidence => ({
+export const workerEvidence = (held: HeldShard, reports: readonly Report[]): Evidence => ({
   source: 'worker',
-  epoch: lease.epoch,
-  workerId: lease.workerId,
+  epoch: held.lease.epoch,
+  workerId: held.lease.workerId,
   actor: null,
-  codeVersion: type.codeVersion,
-  lookupAfterMs: firstLookupMs(type),
+  codeVersion: held.type.codeVersion,
+  lookupAfterMs: firstLookupMs(held),
   reports,
 })
 

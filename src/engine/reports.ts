@@ -3,6 +3,7 @@ import { lookupAfterMs, type OperationType, type SendOutcome } from '../domain/o
 import { retryDecision } from '../domain/retry.ts'
 import { report } from '../services/evidence-reports.ts'
 import type { Report } from '../storage/run/converge.ts'
+import type { HeldShard } from './held-shard.ts'
 
 /** An effect that this worker has an intent for. */
 export interface Intent {
@@ -15,7 +16,10 @@ export interface Intent {
  * When the reconciler first looks at what became uncertain: to ask the provider, or to repeat the send where the provider
  * deduplicates it. Null: only a person can say.
  */
-export const firstLookupMs = ({ executor, providerIdempotentMs }: OperationType): number | null => {
+export const firstLookupMs = ({
+  executor,
+  providerIdempotentMs,
+}: Pick<HeldShard, 'executor' | 'providerIdempotentMs'>): number | null => {
   if (executor.kind !== 'external') return null
   return lookupAfterMs(executor) ?? (providerIdempotentMs > 0 ? 0 : null)
 }

@@ -23,7 +23,7 @@ const ORPHAN_STEPS_MAX = 1_000
 export const runShard = async (context: RunContext, held: HeldShard): Promise<number | null> => {
   await explainOrphans(context, held)
   const traceparent = await start(context, held)
-  const { executor } = held.type
+  const { executor } = held
   switch (executor.kind) {
     case 'external':
       await runExternal(context, held, executor, traceparent)
@@ -55,7 +55,7 @@ const explainOrphans = async (context: RunContext, held: HeldShard): Promise<voi
       workerId: lease.workerId,
       actor: null,
       codeVersion: type.codeVersion,
-      lookupAfterMs: firstLookupMs(type),
+      lookupAfterMs: firstLookupMs(held),
       reports: orphans.map((orphan) =>
         type.effect === 'artifact'
           ? unsentReport({ ...orphan, resend: false })

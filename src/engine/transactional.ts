@@ -10,6 +10,7 @@ import type { Sql } from '../storage/connection.ts'
 import type { Database } from '../storage/database.ts'
 import { abortsBatch } from '../storage/database-faults.ts'
 import { explainKnownKeys } from '../storage/run/claim-retries.ts'
+import { lockUndone, markCompensated, undoingsOf } from '../storage/run/compensation.ts'
 import { type BatchItemKey, type BatchOutcome, commitBatch, takeBatchEffects } from '../storage/run/transactional.ts'
 import {
   chargeSuspect,
@@ -202,6 +203,8 @@ const runBatch = (
     const { lease, type } = held
     const won = await takeBatchEffects(sql, lease, batch.items)
     const winners = batch.items.filter((item) => won.has(item.ord))
+    const undoings = lease.compensating ? undoingsOf(winners) : []
+    if (undoings.length > 0) await lockUndone(sql, lease.tenantId, undoings)
     const outcomes = verdict
       ? winners.map(() => verdict)
       : await executeBatch({
@@ -211,6 +214,16 @@ const runBatch = (
           items: winners,
           run: { tenantId: lease.tenantId, operationId: formatId('op', lease.operationId) },
         })
+    const failed = new Set(outcomes.filter(({ item }) => item === 'failed').map(({ ord }) => ord))
+    const undone = lease.compensating ? undoingsOf(winners.filter(({ ord }) => !failed.has(ord))) : []
+    if (undone.length > 0) {
+      await markCompensated(sql, lease, undone, {
+        ...lease,
+        source: 'worker',
+        actor: null,
+        codeVersion: type.codeVersion,
+      })
+    }
     const committed = await commitBatch(sql, lease, {
       range: batch.range,
       items: batch.items,

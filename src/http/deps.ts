@@ -11,6 +11,8 @@ import type {
   CaseFilters,
   CasePosition,
   CheckpointPosition,
+  CompensateRequest,
+  CompensationPreflightRequest,
   DeadLetterFilters,
   DeadLetterPosition,
   DownloadRequest,
@@ -41,6 +43,7 @@ import type {
   CallbackView,
   CaseView,
   CheckpointView,
+  CompensationPreflightView,
   DeadLetterView,
   DownloadView,
   EventView,
@@ -168,6 +171,16 @@ export interface Services {
     principal: Principal,
     operationId: string,
     request: ReplayRequest,
+  ): Promise<{ operation: OperationView; replayed: boolean }>
+  preflightCompensation(
+    principal: Principal,
+    operationId: string,
+    request: CompensationPreflightRequest,
+  ): Promise<CompensationPreflightView>
+  compensateOperation(
+    principal: Principal,
+    operationId: string,
+    request: CompensateRequest,
   ): Promise<{ operation: OperationView; replayed: boolean }>
   decideApproval(principal: Principal, operationId: string, request: ApprovalRequest): Promise<OperationView>
 

@@ -12,6 +12,7 @@ const TAG_DESCRIPTIONS: Readonly<Record<string, string>> = {
   Outcomes: 'What became of every item, with the evidence.',
   Replay: 'What a replay would touch, and what forbids it.',
   'Bulk actions': 'Cancel or replay many operations, chosen by a filter once.',
+  Compensation: 'Taking applied effects back.',
   Reconciliation: 'Uncertain effects that wait for evidence.',
   'Dead letters': 'Items whose attempts are used up, and the incidents that they are signs of.',
   Webhooks: 'What was sent to the `callback_url` of an operation, and what was answered.',

@@ -408,11 +408,18 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     meaning: 'Every target has its outcome, so there is nothing left to abort.',
     action: 'Read the outcomes with `GET /bulk-actions/{id}/targets`.',
   },
+  'compensation-blocked': {
+    status: 409,
+    title: 'The compensation is blocked',
+    meaning: 'Something forbids taking the effects of the operation back; `blocked_by` names it. Nothing was started.',
+    action:
+      'Remove the cause, for example by resolving the open reconciliation cases, and ask again. What no compensation exists for is undone by hand.',
+  },
   'preflight-outdated': {
     status: 412,
     title: 'The preflight is outdated',
     meaning: 'The preflight has expired, or its facts have changed. Nothing was started.',
-    action: 'Ask for a new preflight, read it, and replay with its id.',
+    action: 'Ask for a new preflight, read it, and replay (or compensate) with its id.',
   },
   'case-already-resolved': {
     status: 409,

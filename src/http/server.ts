@@ -27,6 +27,7 @@ import { requestIdOf } from './request-ids.ts'
 import { addArtifactRoutes } from './routes/artifacts.ts'
 import { addBulkActionRoutes } from './routes/bulk-actions.ts'
 import { addCallbackRoutes } from './routes/callbacks.ts'
+import { addCompensationRoutes } from './routes/compensation.ts'
 import { addDeadLetterRoutes } from './routes/dead-letters.ts'
 import { addIncidentRoutes } from './routes/incidents.ts'
 import { addItemHistoryRoute } from './routes/item-history.ts'
@@ -138,6 +139,7 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
   addItemHistoryRoute(app, routeDeps)
   addReplayRoutes(app, routeDeps)
   addBulkActionRoutes(app, routeDeps)
+  addCompensationRoutes(app, routeDeps)
   addReconciliationRoutes(app, routeDeps)
   await addCallbackRoutes(app, routeDeps)
   addDeadLetterRoutes(app, routeDeps)

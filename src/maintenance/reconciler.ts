@@ -24,8 +24,9 @@ export const reconciler = (context: ServiceContext, log: Log): MaintenanceServic
   const types = context.types
     .list()
     .filter(
-      ({ executor, providerIdempotentMs }) =>
-        executor.kind === 'external' && (lookupAfterMs(executor) !== null || providerIdempotentMs > 0),
+      ({ executor, compensator, providerIdempotentMs }) =>
+        (executor.kind === 'external' && (lookupAfterMs(executor) !== null || providerIdempotentMs > 0)) ||
+        (compensator?.kind === 'external' && compensator.lookup),
     )
     .map((type) => type.name)
 

@@ -1,5 +1,5 @@
 /**
- * Keeps stop conditions armed while a replay runs: what a preflight would have refused pauses it, at a safe boundary, and
+ * Keeps stop conditions armed while a replay or a compensation runs: what a preflight would have refused pauses it, at a safe boundary, and
  * the operation's `error` names the condition. A person looks, resolves, and resumes; if the condition still holds then, it
  * pauses again.
  */
@@ -27,8 +27,8 @@ export const stopConditions = (
 
   const conditions = (operation: ArmedOperation) => {
     const type = context.types.get(operation.type)
-    // the type's conditions guard replays; any operation keeps those that it was submitted with
-    if (operation.isReplay && type) return conditionsOf(type, operation)
+    // the type's conditions guard replays and compensations; any operation keeps those that it was submitted with
+    if (operation.isGuarded && type) return conditionsOf(type, operation)
     return operation.stopIf.map(parseStopCondition).filter((condition) => condition !== null)
   }
 

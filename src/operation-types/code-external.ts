@@ -1,5 +1,6 @@
 /** Calls of a code type: guarded by a deadline, and never `failed` unless the handler says so. */
 import { z } from 'zod'
+import { parseCompensationKey } from '../domain/compensation.ts'
 import { FAILURE_CLASSES, sanitiseText } from '../domain/failure.ts'
 import type {
   EffectCall,
@@ -11,18 +12,19 @@ import type {
 } from '../domain/operation-type.ts'
 import { TYPE_LIMITS } from '../domain/operation-type-definition.ts'
 import { EFFECT_REF_LENGTH_MAX, MESSAGE_LENGTH_MAX, REASON_CODE_LENGTH_MAX } from './answers.ts'
-import type { CallContext, CodeLookup, CodeStep, TypedCall } from './handlers.ts'
-import { stepExecutor } from './step-executor.ts'
+import type { CallContext, CodeLookup, CodeStep, TypedCall, TypedCompensation } from './handlers.ts'
+import { type StepHandlers, stepExecutor } from './step-executor.ts'
 
 interface CodeEffect {
   send(call: TypedCall<unknown>, context: CallContext): Promise<SendOutcome | SendReport>
   lookup?: CodeLookup<unknown>
 }
 
-type ExternalDefinition = { input: z.ZodType } & (
-  | (CodeEffect & { steps?: never })
-  | { steps: CodeStep<unknown>[]; send?: never; lookup?: never }
-)
+type ExternalDefinition = {
+  input: z.ZodType
+  compensate?(call: TypedCompensation<unknown>, context: CallContext): Promise<SendOutcome | SendReport>
+  compensateLookup?: CodeLookup<unknown, TypedCompensation<unknown>>
+} & ((CodeEffect & { steps?: never }) | { steps: CodeStep<unknown>[]; send?: never; lookup?: never })
 
 const reasonCode = z.string().transform((text) => sanitiseText(text, REASON_CODE_LENGTH_MAX))
 const message = z.string().transform((text) => sanitiseText(text, MESSAGE_LENGTH_MAX))
@@ -61,11 +63,9 @@ const lookupOutcome = z.discriminatedUnion('state', [
   z.object({ state: z.literal('unknown'), reasonCode }),
 ])
 
-export const externalExecutor = (
-  definition: ExternalDefinition,
-  callTimeoutMs: number,
-): Extract<Executor, { kind: 'external' }> => {
-  const { input } = definition
+type ExternalExecutor = Extract<Executor, { kind: 'external' }>
+
+export const externalExecutor = (definition: ExternalDefinition, callTimeoutMs: number): ExternalExecutor => {
   const effects =
     definition.steps === undefined
       ? [{ step: '', effect: definition satisfies CodeEffect }]
@@ -73,17 +73,52 @@ export const externalExecutor = (
   return stepExecutor(
     effects.map(({ step, effect }) => ({
       step,
-      send: (call: EffectCall) => send(input, effect, call, callTimeoutMs),
-      lookup:
-        effect.lookup === undefined ? null : lookupOf(input, effect.lookup, effect.lookup.timeout_ms ?? callTimeoutMs),
+      ...guarded(definition.input, callTimeoutMs, {
+        send: (call, context) => effect.send(call, context),
+        lookup: effect.lookup,
+      }),
     })),
     callTimeoutMs,
   )
 }
 
+/** Null: the type says nothing of how its effects are taken back. */
+export const externalCompensator = (definition: ExternalDefinition, callTimeoutMs: number): ExternalExecutor | null => {
+  const { compensate, compensateLookup: lookup } = definition
+  if (compensate === undefined) return null
+  const handlers = guarded(definition.input, callTimeoutMs, {
+    send: (call, context) => compensate.call(definition, ofUndone(call), context),
+    lookup: lookup && { ...lookup, find: (call, context) => lookup.find(ofUndone(call), context) },
+  })
+  return stepExecutor([{ step: '', ...handlers }], callTimeoutMs)
+}
+
+/** The engine knows a compensation by its own key only. */
+const ofUndone = (call: TypedCall<unknown>): TypedCompensation<unknown> => {
+  const undone = parseCompensationKey(call.effectKey)
+  if (undone === null) throw new Error(`"${call.effectKey}" is the key of no compensation`)
+  return { ...call, effectKey: undone.effectKey, compensationKey: call.effectKey }
+}
+
+/** The handlers of a code type, with a deadline and with their answers checked. */
+const guarded = (
+  schema: z.ZodType,
+  callTimeoutMs: number,
+  handlers: {
+    send: (call: TypedCall<unknown>, context: CallContext) => Promise<SendOutcome | SendReport>
+    lookup: CodeLookup<unknown> | undefined
+  },
+): Omit<StepHandlers, 'step'> => ({
+  send: (call) => send(schema, handlers.send, call, callTimeoutMs),
+  lookup:
+    handlers.lookup === undefined
+      ? null
+      : lookupOf(schema, handlers.lookup, handlers.lookup.timeout_ms ?? callTimeoutMs),
+})
+
 const send = async (
   schema: z.ZodType,
-  effect: CodeEffect,
+  handler: (call: TypedCall<unknown>, context: CallContext) => Promise<SendOutcome | SendReport>,
   call: EffectCall,
   timeoutMs: number,
 ): Promise<SendReport> => {
@@ -92,7 +127,7 @@ const send = async (
     const outcome = { state: 'failed', failureClass: 'validation_rejected', reasonCode: 'INVALID_INPUT' } as const
     return { outcome: { ...outcome, message: 'the input no longer fits the type' }, downstreamError: false }
   }
-  const answer = await withDeadline(timeoutMs, (context) => effect.send({ ...call, input: input.data }, context))
+  const answer = await withDeadline(timeoutMs, (context) => handler({ ...call, input: input.data }, context))
   if (answer.kind === 'late') {
     const message = `no outcome within ${timeoutMs} ms`
     return { outcome: { state: 'uncertain', reasonCode: 'TIMEOUT', message }, downstreamError: true }

@@ -36,11 +36,20 @@ import {
 } from '../domain/operation-type-definition.ts'
 import { artifactExecutor } from './code-artifact.ts'
 import { codeCallback } from './code-callback.ts'
-import { externalExecutor } from './code-external.ts'
-import { transactionalExecutor } from './code-transactional.ts'
+import { externalCompensator, externalExecutor } from './code-external.ts'
+import { transactionalCompensator, transactionalExecutor } from './code-transactional.ts'
 import { parseDefinition } from './definition-issues.ts'
 import { checkEffectKey, compileEffectKey, type EffectKeyItem, itemKeyBytesMax } from './effect-key.ts'
-import type { CallContext, CodeCallback, CodeLookup, CodeStep, TypedBatchItem, TypedCall } from './handlers.ts'
+import type {
+  CallContext,
+  CodeCallback,
+  CodeLookup,
+  CodeStep,
+  TypedBatchCompensation,
+  TypedBatchItem,
+  TypedCall,
+  TypedCompensation,
+} from './handlers.ts'
 
 export type CodeDefinition<Schema extends z.ZodType> = Omit<PolicyDefinition, 'effect'> & {
   input: Schema
@@ -52,7 +61,10 @@ export type CodeDefinition<Schema extends z.ZodType> = Omit<PolicyDefinition, 'e
         /** Of each call. */
         timeout_ms?: number
         callback?: CodeCallback
-        compensate?(call: TypedCall<z.output<Schema>>, context: CallContext): Promise<SendOutcome | SendReport>
+        /** Takes an applied effect back. Whatever goes wrong after it began is `uncertain`, as for `send`. */
+        compensate?(call: TypedCompensation<z.output<Schema>>, context: CallContext): Promise<SendOutcome | SendReport>
+        /** What became of an uncertain `compensate`; without it a person has to find out. `applied`: it was taken back. */
+        compensateLookup?: CodeLookup<z.output<Schema>, TypedCompensation<z.output<Schema>>>
       } & (
         | {
             send(call: TypedCall<z.output<Schema>>, context: CallContext): Promise<SendOutcome | SendReport>
@@ -71,6 +83,12 @@ export type CodeDefinition<Schema extends z.ZodType> = Omit<PolicyDefinition, 'e
         runBatch(
           tx: TransactionSql,
           items: TypedBatchItem<z.output<Schema>>[],
+          run: BatchRun,
+        ): Promise<BatchResult[] | undefined>
+        /** Takes applied effects back, in the transaction that says so. */
+        compensateBatch?(
+          tx: TransactionSql,
+          items: TypedBatchCompensation<z.output<Schema>>[],
           run: BatchRun,
         ): Promise<BatchResult[] | undefined>
       }
@@ -145,6 +163,8 @@ const codeSchema = z.strictObject({
   writeChunk: handler.optional(),
   file: handler.optional(),
   artifactKey: handler.optional(),
+  compensateLookup: lookupSchema.optional(),
+  compensateBatch: handler.optional(),
 })
 
 export interface CodeContext {
@@ -157,7 +177,7 @@ export const buildCodeType = (definition: OperationTypeDefinition, context: Code
   const checked = parseDefinition(codeSchema, definition)
   assertMembers(checked)
   const callTimeoutMs = timeoutOf(checked)
-  const compensates = checked.compensate !== undefined
+  const compensates = (checked.compensate ?? checked.compensateBatch) !== undefined
   if (checked.steps !== undefined) assertSteps(checked.steps, { field: 'steps', compensates })
   const policy = resolvePolicy(checked, { callTimeoutMs, compensates, steps: checked.steps })
   // The schema was checked at run time; the handlers' types were checked by the compiler in `defineOperationType`.
@@ -168,7 +188,7 @@ export const buildCodeType = (definition: OperationTypeDefinition, context: Code
     inputSchema: jsonSchemaOf(checked.input),
     validateInput: (input) => inputIssues(checked.input, input),
     effectKey: effectKeyOf(typed, policy),
-    executor: executorOf(typed, callTimeoutMs),
+    ...executorsOf(typed, callTimeoutMs),
     callback: typed.effect === 'external' && typed.callback ? codeCallback(typed.callback) : null,
     close: async () => {},
   }
@@ -186,14 +206,25 @@ const timeoutOf = ({ effect, timeout_ms }: z.infer<typeof codeSchema>): number |
   }
 }
 
-const executorOf = (typed: CodeDefinition<z.ZodType>, timeoutMs: number | null): OperationType['executor'] => {
+const executorsOf = (
+  typed: CodeDefinition<z.ZodType>,
+  timeoutMs: number | null,
+): Pick<OperationType, 'executor' | 'compensator'> => {
   switch (typed.effect) {
-    case 'external':
-      return externalExecutor(typed, timeoutMs ?? TYPE_LIMITS.callTimeoutMs.default)
+    case 'external': {
+      const callTimeoutMs = timeoutMs ?? TYPE_LIMITS.callTimeoutMs.default
+      return {
+        executor: externalExecutor(typed, callTimeoutMs),
+        compensator: externalCompensator(typed, callTimeoutMs),
+      }
+    }
     case 'artifact':
-      return artifactExecutor(typed, timeoutMs ?? TYPE_LIMITS.chunkTimeoutMs.default)
+      return {
+        executor: artifactExecutor(typed, timeoutMs ?? TYPE_LIMITS.chunkTimeoutMs.default),
+        compensator: null,
+      }
     case 'transactional':
-      return transactionalExecutor(typed)
+      return { executor: transactionalExecutor(typed), compensator: transactionalCompensator(typed) }
   }
 }
 
@@ -201,9 +232,9 @@ const executorOf = (typed: CodeDefinition<z.ZodType>, timeoutMs: number | null):
 const MEMBERS = {
   external: {
     required: ['send'],
-    allowed: ['send', 'steps', 'lookup', 'callback', 'compensate', 'timeout_ms', 'effect_key'],
+    allowed: ['send', 'steps', 'lookup', 'callback', 'compensate', 'compensateLookup', 'timeout_ms', 'effect_key'],
   },
-  transactional: { required: ['runBatch'], allowed: ['runBatch', 'effect_key'] },
+  transactional: { required: ['runBatch'], allowed: ['runBatch', 'compensateBatch', 'effect_key'] },
   // a chunk has no meaning outside its operation, so its effect key is not for the author to choose
   artifact: {
     required: ['plan', 'writeChunk', 'file'],
@@ -217,11 +248,12 @@ type Member =
   | 'lookup'
   | 'callback'
   | 'compensate'
+  | 'compensateLookup'
+  | 'compensateBatch'
   | 'timeout_ms'
   | 'effect_key'
   | ArtifactMember
 type ArtifactMember = 'plan' | 'writeChunk' | 'file' | 'artifactKey'
-
 const assertMembers = (definition: z.infer<typeof codeSchema>): void => {
   if (definition.steps !== undefined) {
     const beside = (['send', 'lookup'] as const).find((member) => definition[member] !== undefined)
@@ -235,6 +267,9 @@ const assertMembers = (definition: z.infer<typeof codeSchema>): void => {
   const known = Object.values(MEMBERS).flatMap((members): readonly Member[] => members.allowed)
   const found = known.find((member) => !allowed.includes(member) && definition[member] !== undefined)
   if (found !== undefined) throw new DefinitionError(found, `has no meaning for effect ${definition.effect}`)
+  if (definition.compensateLookup !== undefined && definition.compensate === undefined) {
+    throw new DefinitionError('compensateLookup', 'has no meaning without compensate')
+  }
 }
 
 const jsonSchemaOf = (schema: z.ZodType): Json => {

@@ -1,7 +1,8 @@
 /** An entry of a type file becomes an operation type: external effects over HTTP, described and not programmed. */
 import { createHash } from 'node:crypto'
 import canonicalize from 'canonicalize'
-import type { EffectCall, EffectLookup, InputIssue, Json, OperationType } from '../domain/operation-type.ts'
+import { compensationKey, SEND_MAX } from '../domain/compensation.ts'
+import type { EffectCall, InputIssue, Json, OperationType } from '../domain/operation-type.ts'
 import {
   assertSteps,
   type DeclarativeDefinition,
@@ -13,13 +14,15 @@ import {
   TYPE_LIMITS,
 } from '../domain/operation-type-definition.ts'
 import { stepKey } from '../domain/steps.ts'
-import { classifyLookup, classifySend } from './answers.ts'
+import { classifySend } from './answers.ts'
 import { compileCallback } from './callback-rules.ts'
+import { lookupOf, withTrace } from './declarative-calls.ts'
+import { compileCompensation } from './declarative-compensation.ts'
 import { parseDefinition } from './definition-issues.ts'
 import { compileEffectKey, itemKeyBytesMax } from './effect-key.ts'
 import { compileInputSchema } from './input-schema.ts'
 import type { Outbound } from './outbound.ts'
-import type { TemplateScope, TemplateValues } from './placeholders.ts'
+import type { TemplateScope } from './placeholders.ts'
 import { compileRequest, type RequestTemplate } from './request-template.ts'
 import { type StepHandlers, stepExecutor } from './step-executor.ts'
 
@@ -44,15 +47,21 @@ export const buildDeclarativeType = (entry: Json, context: DeclarativeContext): 
       provider_idempotent_hours: http.provider_idempotent_hours,
       no_compensation: definition.no_compensation ?? http.no_compensation,
     },
-    { callTimeoutMs, compensates: http.compensate !== undefined, steps: http.steps },
+    {
+      callTimeoutMs: Math.max(callTimeoutMs, http.compensate?.timeout_ms ?? 0),
+      compensates: http.compensate !== undefined,
+      steps: http.steps,
+    },
   )
   const scope: TemplateScope = { type: policy.name, env: context.env, secrets: context.secrets }
   const compiled = effects.map((effect) => compileEffect(effect, scope, context.outbound))
-  const compensate =
-    http.compensate === undefined ? null : compileRequest(http.compensate, scope, 'http.compensate', 'POST')
+  const compensation =
+    http.compensate === undefined
+      ? null
+      : compileCompensation(http.compensate, { scope, outbound: context.outbound, callTimeoutMs })
   const requests = [
     ...compiled.flatMap(({ step, templates }) => templates.map((template) => ({ step, template }))),
-    ...(compensate === null ? [] : [{ step: '', template: compensate }]),
+    ...(compensation?.templates ?? []).map((template) => ({ step: '', template })),
   ]
   const inputSchema = definition.input ?? ANY_OBJECT
   const schemaIssues = compileSchema(inputSchema)
@@ -73,19 +82,22 @@ export const buildDeclarativeType = (entry: Json, context: DeclarativeContext): 
     effectKey: (item) => {
       const made = effectKeyOf(item)
       if ('issue' in made) return made
+      const values = {
+        input: item.input,
+        itemKey: item.key,
+        // as long as it can get
+        compensationKey: compensationKey({ effectKey: made.key, send: SEND_MAX }),
+        operationId: item.rootOperationId,
+      }
       for (const { step, template } of requests) {
-        const issue = template.urlIssue({
-          input: item.input,
-          itemKey: item.key,
-          effectKey: stepKey(made.key, step),
-          operationId: item.rootOperationId,
-        })
+        const issue = template.urlIssue({ ...values, effectKey: stepKey(made.key, step) })
         if (issue !== null) return { issue }
       }
       return made
     },
     executor: stepExecutor(compiled, callTimeoutMs),
     callback: http.callback === undefined ? null : compileCallback(http.callback, scope),
+    compensator: compensation?.executor ?? null,
     close: async () => {},
   }
 }
@@ -134,7 +146,12 @@ const compileEffect = (effect: NamedEffect, scope: TemplateScope, outbound: Outb
     step,
     templates: lookup === undefined ? [request] : [request, lookup],
     send: async (call) => classifySend(effect.outcome, await outbound.exchange(traced(request, call), timeoutMs)),
-    lookup: lookup === undefined ? null : lookupOf(effect, lookup, timeoutMs, outbound),
+    lookup:
+      lookup === undefined || effect.lookup === undefined
+        ? null
+        : lookupOf(effect.lookup, timeoutMs, (call, lookupTimeoutMs) =>
+            outbound.exchange(traced(lookup, call), lookupTimeoutMs),
+          ),
   }
 }
 
@@ -153,34 +170,17 @@ const urlAndHeaderIssues = (requests: readonly RequestTemplate[], input: Json): 
   return issues.filter(({ pointer }, index) => issues.findIndex((other) => other.pointer === pointer) === index)
 }
 
-const valuesOf = (call: EffectCall): TemplateValues => ({
-  input: call.input,
-  itemKey: call.itemKey,
-  effectKey: call.effectKey,
-  operationId: call.operationId,
-})
-
 /** The request of a call, linked to the trace of the operation unless the type sets its own header. */
-const traced = (template: RequestTemplate, call: EffectCall): ReturnType<RequestTemplate['render']> => {
-  const request = template.render(valuesOf(call))
-  if (call.traceparent !== null) request.headers.traceparent ??= call.traceparent
-  return request
-}
-
-const lookupOf = (
-  effect: EffectDefinition,
-  template: RequestTemplate,
-  sendTimeoutMs: number,
-  outbound: Outbound,
-): EffectLookup => {
-  const timeoutMs = effect.lookup?.timeout_ms ?? sendTimeoutMs
-  const rules = effect.lookup?.outcome ?? []
-  return {
-    afterMs: effect.lookup?.after_ms ?? TYPE_LIMITS.lookupAfterMs.default,
-    timeoutMs,
-    find: async (call: EffectCall) => classifyLookup(rules, await outbound.exchange(traced(template, call), timeoutMs)),
-  }
-}
+const traced = (template: RequestTemplate, call: EffectCall): ReturnType<RequestTemplate['render']> =>
+  withTrace(
+    template.render({
+      input: call.input,
+      itemKey: call.itemKey,
+      effectKey: call.effectKey,
+      operationId: call.operationId,
+    }),
+    call,
+  )
 
 /** A type's own entry, not its file: another type's change is no new code of this one. */
 const hashOf = (entry: Json): string =>

@@ -1,4 +1,5 @@
 /** The effect key of an item: the same target and the same intent give the same key, in whichever operation. */
+import { isReservedKey } from '../domain/compensation.ts'
 import type { InputIssue, Json } from '../domain/operation-type.ts'
 import { DefinitionError } from '../domain/operation-type-definition.ts'
 import { stepKeyBytes } from '../domain/steps.ts'
@@ -46,6 +47,11 @@ export const checkEffectKey = (key: string, bytesMax = EFFECT_KEY_BYTES_MAX): Ef
         pointer: '',
         detail: `makes an effect key of ${bytes} bytes; at most ${bytesMax} are allowed`,
       },
+    }
+  }
+  if (isReservedKey(key)) {
+    return {
+      issue: { pointer: '', detail: 'makes an effect key that only a compensation has (compensate:<number>:…)' },
     }
   }
   if (/\0|\p{Surrogate}/u.test(key)) {

@@ -13,15 +13,19 @@ import type {
 export type TypedCall<Input> = Omit<EffectCall, 'input'> & { input: Input }
 export type TypedBatchItem<Input> = Omit<BatchItem, 'input'> & { input: Input }
 
+/** `effectKey` is that of the effect to take back; the undoing has a key of its own, for the provider to deduplicate by. */
+export type TypedCompensation<Input> = TypedCall<Input> & { compensationKey: string }
+export type TypedBatchCompensation<Input> = TypedBatchItem<Input> & { compensationKey: string }
+
 export interface CallContext {
   /** Aborts at the call's deadline. What is in flight then is uncertain. */
   signal: AbortSignal
 }
 
-export interface CodeLookup<Input> {
+export interface CodeLookup<Input, Call = TypedCall<Input>> {
   after_ms?: number
   timeout_ms?: number
-  find(call: TypedCall<Input>, context: CallContext): Promise<LookupOutcome>
+  find(call: Call, context: CallContext): Promise<LookupOutcome>
 }
 
 /** A step of a code type. */

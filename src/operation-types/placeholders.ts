@@ -1,6 +1,6 @@
 /**
  * Placeholders in the strings of a type file: `{env.X} {secret.X} {input.a.b} {item.key} {effect_key} {operation.id}
- * {type}`. They are replaced by values and never evaluated, and a value is never read again as a template. A literal
+ * {type}`, and in a compensation also `{compensation_key}`. They are replaced by values and never evaluated, and a value is never read again as a template. A literal
  * brace is written twice: `{{`, `}}`.
  *
  * `env`, `secret` and `type` are known at the start and become text there; the others are filled in per call.
@@ -10,7 +10,7 @@ import type { Json } from '../domain/operation-type.ts'
 export type Part =
   | { kind: 'text'; text: string; origin: 'literal' | 'env' | 'secret' | 'type' }
   | { kind: 'input'; path: readonly string[]; pointer: string }
-  | { kind: 'item.key' | 'effect_key' | 'operation.id' }
+  | { kind: 'item.key' | 'effect_key' | 'compensation_key' | 'operation.id' }
 
 /** The parts of one string, in order. A string that is one placeholder has one part. */
 export type Template = readonly Part[]
@@ -19,6 +19,8 @@ export interface TemplateScope {
   type: string
   env: Record<string, string | undefined>
   secrets(name: string): string | undefined
+  /** The request takes an effect back: it has `{compensation_key}` too. */
+  compensates?: boolean
 }
 
 /** What a template is filled with. `effectKey` is null while the effect key itself is made. */
@@ -26,6 +28,8 @@ export interface TemplateValues {
   input: Json
   itemKey: string
   effectKey: string | null
+  /** The key of the undoing; `effectKey` is then that of the effect which it undoes. */
+  compensationKey?: string
   operationId: string
 }
 
@@ -68,6 +72,7 @@ export const compileTemplate = (text: string, scope: TemplateScope): Template =>
 
 const compilePlaceholder = (name: string, scope: TemplateScope): Part => {
   if (name === 'item.key' || name === 'effect_key' || name === 'operation.id') return { kind: name }
+  if (name === 'compensation_key' && scope.compensates === true) return { kind: name }
   if (name === 'type') return { kind: 'text', text: scope.type, origin: 'type' }
   const [root, ...path] = name.split('.')
   if (root === 'input' && path.length > 0 && path.every((member) => member !== '' && member !== '__proto__')) {
@@ -82,7 +87,8 @@ const compilePlaceholder = (name: string, scope: TemplateScope): Part => {
     }
     return { kind: 'text', text: value, origin: root }
   }
-  throw new TemplateError(`unknown placeholder {${name}}; known are ${PLACEHOLDERS}`)
+  const known = scope.compensates === true ? `${PLACEHOLDERS}, compensation_key` : PLACEHOLDERS
+  throw new TemplateError(`unknown placeholder {${name}}; known are ${known}`)
 }
 
 const escapePointer = (member: string): string => member.replaceAll('~', '~0').replaceAll('/', '~1')
@@ -99,6 +105,8 @@ export const partValue = (part: Part, values: TemplateValues): Json | undefined 
       return values.itemKey
     case 'effect_key':
       return values.effectKey ?? undefined
+    case 'compensation_key':
+      return values.compensationKey
     case 'operation.id':
       return values.operationId
     case 'input':

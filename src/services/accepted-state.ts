@@ -56,6 +56,7 @@ const NOTHING_DONE = {
   preflightId: null,
   replayedBy: [],
   compensates: null,
+  compensatedBy: [],
   after: [],
   afterWhen: null,
   waitingFor: [],

@@ -15,6 +15,7 @@ import {
   listBulkTargets,
   startBulk,
 } from './bulk-actions.ts'
+import { compensateOperation } from './compensate.ts'
 import type { ServiceContext } from './context.ts'
 import { discard, getDeadLetter, listDeadLetters } from './dead-letters.ts'
 import { decideApproval } from './decide-approval.ts'
@@ -29,6 +30,7 @@ import { lookupCase } from './lookup-case.ts'
 import { measure } from './measure.ts'
 import { getOperationType, listOperationTypes, pauseOperationType, resumeOperationType } from './operation-types.ts'
 import { operationView } from './operation-view.ts'
+import { preflightCompensation } from './preflight-compensation.ts'
 import { preflightReplay } from './preflight-replay.ts'
 import type { Principal } from './principal.ts'
 import { getCase, listCases } from './read-cases.ts'
@@ -46,6 +48,8 @@ import type {
   CaseFilters,
   CasePosition,
   CheckpointPosition,
+  CompensateRequest,
+  CompensationPreflightRequest,
   DeadLetterFilters,
   DeadLetterPosition,
   DownloadRequest,
@@ -185,6 +189,12 @@ export const assembleServices = (
     async replayOperation(principal: Principal, id: string, request: ReplayRequest) {
       const replay = await replayOperation(context, principal, id, request)
       return { operation: await shown(principal, replay.id), replayed: replay.replayed }
+    },
+    preflightCompensation: (principal: Principal, id: string, request: CompensationPreflightRequest) =>
+      preflightCompensation(context, principal, id, request),
+    async compensateOperation(principal: Principal, id: string, request: CompensateRequest) {
+      const compensation = await compensateOperation(context, principal, id, request)
+      return { operation: await shown(principal, compensation.id), replayed: compensation.replayed }
     },
     async decideApproval(principal: Principal, id: string, request: ApprovalRequest) {
       await decideApproval(context, principal, id, request)

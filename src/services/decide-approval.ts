@@ -2,6 +2,7 @@ import { AppError } from '../domain/errors.ts'
 import { approve, reject } from '../storage/approvals.ts'
 import type { OperationState } from '../storage/operation-state.ts'
 import { readPreflight } from '../storage/replays.ts'
+import { judgeCompensation } from './compensation-judgement.ts'
 import type { ServiceContext } from './context.ts'
 import { lookBehind } from './dependents.ts'
 import type { StateReader } from './get-operation.ts'
@@ -61,17 +62,18 @@ const refuseSilentRisk = ({ types }: ApprovalContext, state: OperationState, req
 }
 
 const refuseOutdated = async ({ database, types }: ApprovalContext, state: OperationState): Promise<void> => {
-  const { tenantId, replayOf, preflightId } = state
-  if (replayOf === null || preflightId === null) return
+  const { tenantId, preflightId } = state
+  if (preflightId === null) return
   const recorded = await database.query((connection) => readPreflight(connection, tenantId, preflightId))
   const judgement =
     recorded &&
-    (await database.query((connection) =>
-      judgeReplay(connection, types, { tenantId, operationId: replayOf }, recorded.scope, {
-        replay: state.id,
-        version: recorded.version,
-      }),
-    ))
+    (await database.query((connection): Promise<{ factsHash: string }> => {
+      const { operationId, version } = recorded
+      const key = { tenantId, operationId }
+      return recorded.kind === 'replay'
+        ? judgeReplay(connection, types, key, recorded.scope, { replay: state.id, version })
+        : judgeCompensation(connection, types, key, recorded.scope, { compensation: state.id, version })
+    }))
   if (judgement?.factsHash === recorded?.factsHash) return
   throw new AppError(
     'preflight-outdated',

@@ -44,6 +44,7 @@ const historyView = (row: HistoryRow): HistoryView => ({
   at: row.at,
   operationId: row.operationId,
   replayOf: row.replayOf,
+  compensates: row.compensates,
   actor: row.by,
   reason: row.reason,
   deadLetterId: row.deadLetterId,

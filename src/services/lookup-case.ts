@@ -1,6 +1,12 @@
 import { AppError } from '../domain/errors.ts'
 import { formatId } from '../domain/ids.ts'
-import { type LookupOutcome, lookupOfStep, type OperationType } from '../domain/operation-type.ts'
+import {
+  executorOf,
+  type LookupOutcome,
+  lookupOfStep,
+  type OperationType,
+  providerIdempotentMsOf,
+} from '../domain/operation-type.ts'
 import { decideLookup, mayResend } from '../domain/reconciliation.ts'
 import { lookupDelayMs } from '../domain/retry.ts'
 import { readCase } from '../storage/cases.ts'
@@ -26,10 +32,15 @@ export const lookupCase = async (context: LookupContext, principal: Principal, c
       extra: { resolution: found.resolution },
     })
   }
-  const executor = context.types.get(found.type)?.executor
+  const type = context.types.get(found.type)
+  const executor = type && executorOf(type, found.compensating)
   if (executor?.kind !== 'external' || lookupOfStep(executor, found.step) === null) {
     const lacking = found.step === '' ? found.type : `the step "${found.step}" of ${found.type}`
-    throw new AppError('lookup-not-available', `${lacking} has no lookup: resolve the case with evidence of your own`)
+    const which = found.compensating ? ' for its compensations' : ''
+    throw new AppError(
+      'lookup-not-available',
+      `${lacking} has no lookup${which}: resolve the case with evidence of your own`,
+    )
   }
   if (found.cause !== 'send_outcome_unknown' && found.cause !== 'worker_lost') {
     throw new AppError('lookup-not-available', `a case of cause ${found.cause} cannot be looked up: resolve it by hand`)
@@ -51,8 +62,9 @@ export const lookupCase = async (context: LookupContext, principal: Principal, c
  */
 export const lookUp = async (context: LookupContext, due: DueLookup, actor: string | null): Promise<void> => {
   const type = context.types.get(due.type)
-  if (type?.executor.kind !== 'external') return
-  const lookup = lookupOfStep(type.executor, due.step)
+  const executor = type && executorOf(type, due.compensating)
+  if (!type || executor?.kind !== 'external') return
+  const lookup = lookupOfStep(executor, due.step)
   const outcome: LookupOutcome =
     lookup === null || due.input === undefined
       ? { state: 'unknown', reasonCode: 'NO_LOOKUP' }
@@ -137,7 +149,7 @@ const bringHome = async (
 /** The one repeat without evidence: where the provider promises that it cannot become a second effect. */
 const resend = async (context: LookupContext, type: OperationType, due: DueLookup): Promise<boolean> => {
   const allowed = mayResend({
-    providerIdempotentMs: type.providerIdempotentMs,
+    providerIdempotentMs: providerIdempotentMsOf(type, due.compensating),
     ageMs: due.sinceStartMs,
     attempt: due.attempt,
     maxAttempts: type.retry.maxAttempts,

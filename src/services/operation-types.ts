@@ -78,7 +78,11 @@ const viewOrThrow = async (context: TypesContext, principal: Principal, name: st
 }
 
 const toView = (type: OperationType, pause: TypePauseRow | undefined, p95Ms: number | null): OperationTypeView => {
-  const callTimeoutMs = type.executor.kind === 'external' ? type.executor.callTimeoutMs : 0
+  const callTimeoutMs = Math.max(
+    ...[type.executor, type.compensator].map((executor) =>
+      executor?.kind === 'external' ? executor.callTimeoutMs : 0,
+    ),
+  )
   const advice = leaseAdvice({ p95Ms, callTimeoutMs })
   return {
     name: type.name,

@@ -74,6 +74,7 @@ export const operationView = (
     replayOf: state.replayOf,
     replayedBy: state.replayedBy,
     compensates: state.compensates,
+    compensatedBy: state.compensatedBy,
     after: state.after,
     afterWhen: state.afterWhen,
     waitingFor: state.waitingFor,

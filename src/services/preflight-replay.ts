@@ -8,22 +8,21 @@
  */
 import { AppError, type Fault } from '../domain/errors.ts'
 import { FAILURE_CLASSES, type FailureClass, permits } from '../domain/failure.ts'
-import { REPLAYABLE_STATES, SCOPE_ITEM_KEYS_MAX } from '../domain/replay.ts'
-import { insertPreflight, type ReplayFacts, type ReplayScope } from '../storage/preflights.ts'
+import { REPLAYABLE_STATES } from '../domain/replay.ts'
+import { insertPreflight, type ReplayScope } from '../storage/preflights.ts'
 import type { ServiceContext } from './context.ts'
 import type { Principal } from './principal.ts'
 import { judgeReplay } from './replay-judgement.ts'
 import type { PreflightRequest } from './requests.ts'
+import { itemKeyFaults, refuseUnknownKeys, sorted } from './scope-keys.ts'
 import type { PreflightView } from './views.ts'
 
 /** Long enough to read the answer and decide, short enough to remember why. */
-const PREFLIGHT_MINUTES = 15
+export const PREFLIGHT_MINUTES = 15
 
 /** An uncertain item is explained first, never replayed. */
 const REPLAYABLE_CLASSES = FAILURE_CLASSES.filter((name) => name !== 'ambiguous_effect')
 const RETRYABLE_CLASSES = FAILURE_CLASSES.filter((name) => permits[name].retry)
-
-const sorted = (values: readonly string[]): string[] => [...new Set(values)].sort()
 
 const namesOf = <T extends string>(names: readonly string[], known: readonly T[], pointer: string, faults: Fault[]) => {
   for (const [index, name] of names.entries()) {
@@ -58,25 +57,11 @@ export const replayScopeOf = ({ scope }: PreflightRequest): ReplayScope => {
   if (failureClasses !== null && states !== null && !states.includes('failed')) {
     faults.push({ detail: 'only failed items have a failure class', pointer: '/scope/failure_classes' })
   }
-  if (itemKeys !== null && itemKeys.length > SCOPE_ITEM_KEYS_MAX) {
-    faults.push({ detail: `at most ${SCOPE_ITEM_KEYS_MAX} item keys`, pointer: '/scope/item_keys' })
-  }
+  faults.push(...itemKeyFaults(itemKeys))
   if (faults.length > 0) {
     throw new AppError('invalid-request', 'there is no replay of this scope', { errors: faults })
   }
   return { states: stateNames, failureClasses: classNames, itemKeys: itemKeys && sorted(itemKeys) }
-}
-
-/** A key that no item has is a slip of the hand: the replay would silently leave out what was meant. */
-const refuseUnknownKeys = (facts: ReplayFacts, request: PreflightRequest): void => {
-  if (facts.itemsPurged || facts.unknownKeys.length === 0) return
-  const asked = request.scope?.itemKeys ?? []
-  throw new AppError('invalid-request', 'the scope names items that the operation does not have', {
-    errors: facts.unknownKeys.map((key) => ({
-      detail: `no item has the key "${key}"`,
-      pointer: `/scope/item_keys/${asked.indexOf(key)}`,
-    })),
-  })
 }
 
 /** Errors: operation-not-found, unknown-operation-type (it is not installed any more), invalid-request. */
@@ -90,10 +75,11 @@ export const preflightReplay = async (
   const asked = replayScopeOf(request)
   return database.query(async (connection) => {
     const { scope, facts, answer, factsHash } = await judgeReplay(connection, types, { tenantId, operationId }, asked)
-    refuseUnknownKeys(facts, request)
+    refuseUnknownKeys(facts, request.scope?.itemKeys ?? null)
     const recorded = await insertPreflight(connection, {
       tenantId,
       operationId,
+      kind: 'replay',
       scope,
       facts: { ...answer, version: facts.version },
       factsHash,

@@ -49,6 +49,7 @@ const hashFacts = (facts: ReplayFacts, scope: ReplayScope, type: OperationType):
     ran: [facts.type, facts.typeVersion, facts.codeVersion],
     installed: [type.version, type.codeVersion],
     liveReplays: facts.liveReplays,
+    liveCompensations: facts.liveCompensations,
   }
   return createHash('sha256')
     .update(canonicalize(hashed) ?? '')
@@ -67,6 +68,8 @@ const answerOf = (facts: ReplayFacts, type: OperationType, downstreamErrors5m: S
   const verdict = preflightVerdict({
     settled: isSettled(facts.status),
     replayInProgress: facts.liveReplays.length > 0,
+    compensationInProgress: facts.liveCompensations.length > 0,
+    compensationLost: facts.compensates !== null && type.compensator === null,
     itemsPurged: facts.itemsPurged,
     replayTargets: facts.targets,
     ambiguousEffectTargets: facts.uncertain,

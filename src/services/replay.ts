@@ -8,6 +8,7 @@
  */
 import { uuidv7 } from 'uuidv7'
 import { AppError } from '../domain/errors.ts'
+import { isForceable } from '../domain/replay.ts'
 import { insertReplay, type RecordedPreflight, readPreflight } from '../storage/replays.ts'
 import type { ServiceContext } from './context.ts'
 import { refuseStale } from './if-match.ts'
@@ -15,9 +16,6 @@ import type { Principal } from './principal.ts'
 import { judgeReplay, type ReplayJudgement } from './replay-judgement.ts'
 import type { ReplayRequest } from './requests.ts'
 import { shardEnds } from './shard-ends.ts'
-
-/** What a person may override with a reason: signs of trouble, never the facts that keep effects from being duplicated. */
-const FORCEABLE = /^(bug-suspected|downstream_error_rate_5m > .*|replay_reject_rate > .*)$/
 
 const outdated = (detail: string): AppError => new AppError('preflight-outdated', `${detail}: ask for a new preflight`)
 
@@ -35,7 +33,7 @@ export const replayOperation = async (
   const { database, types, wakeUps } = context
   const { tenantId } = principal
   const recorded = await database.query((connection) => readPreflight(connection, tenantId, request.preflightId))
-  if (recorded?.operationId !== operationId) {
+  if (recorded?.kind !== 'replay' || recorded.operationId !== operationId) {
     throw new AppError('invalid-request', 'there is no such preflight of this operation', {
       errors: [{ detail: 'no such preflight of this operation', pointer: '/preflight_id' }],
     })
@@ -62,9 +60,11 @@ export const replayOperation = async (
     requestedBy: principal.name,
     reason: request.reason,
     approvalRequired: type.approval === 'none' ? null : type.approval,
-    shardEnds: shardEnds(type, facts.targets),
-    steps: type.steps,
+    // a compensation undoes an item as a whole
+    steps: facts.compensates === null ? type.steps : [],
     effectKeyPrefix: type.effect === 'artifact' ? `${type.name}:${id}:` : null,
+    // a compensation keeps its order, also where it is repeated
+    shardEnds: facts.compensates === null ? shardEnds(type, facts.targets) : [facts.targets],
   })
   switch (made.kind) {
     case 'used':
@@ -80,10 +80,10 @@ export const replayOperation = async (
 
 const refuseBlocked = (judgement: ReplayJudgement, recorded: RecordedPreflight, force: readonly string[]): void => {
   const { blockedBy, stopIf } = judgement.answer
-  // a live replay of the same preflight's operation is a refusal of its own, not a change that went unseen
-  const running = blockedBy.includes('replay-in-progress')
+  // a live replay or compensation of the same operation is a refusal of its own, not a change that went unseen
+  const running = blockedBy.includes('replay-in-progress') || blockedBy.includes('compensation-in-progress')
   if (judgement.factsHash !== recorded.factsHash && !running) throw outdated('the facts have changed')
-  const blocking = blockedBy.filter((code) => !(force.includes(code) && FORCEABLE.test(code)))
+  const blocking = blockedBy.filter((code) => !(force.includes(code) && isForceable(code)))
   if (blocking.length === 0) return
   throw new AppError('replay-blocked', `the replay is blocked by: ${blocking.join(', ')}`, {
     extra: { blocked_by: blocking, stop_if: stopIf },

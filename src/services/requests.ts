@@ -154,6 +154,21 @@ export interface ReplayRequest {
   ifMatchVersion: number | null
 }
 
+export interface CompensationPreflightRequest {
+  /** Null: all that is applied. */
+  scope: { itemKeys: string[] | null } | null
+}
+
+export interface CompensateRequest {
+  /** Null: the service takes and records one itself, over all that is applied. */
+  preflightId: string | null
+  reason: string
+  /** As in `ReplayRequest`. */
+  force: string[]
+  /** As in `CancelRequest`. */
+  ifMatchVersion: number | null
+}
+
 export interface ApprovalRequest {
   decision: 'approve' | 'reject'
   note: string | null

@@ -72,6 +72,7 @@ export interface OperationView {
   replayOf: string | null
   replayedBy: string[]
   compensates: string | null
+  compensatedBy: string[]
   after: string[]
   afterWhen: AfterWhen | null
   /** Of `after`, those that have not ended yet, while it waits for them. */
@@ -249,6 +250,8 @@ export interface HistoryView {
   operationId: string
   /** What the operation is a replay of. */
   replayOf: string | null
+  /** What the operation is a compensation of. */
+  compensates: string | null
   actor: string | null
   reason: string | null
   deadLetterId: string | null
@@ -347,6 +350,30 @@ export interface DownloadView {
   sha256: string
   /** The next piece is read when it is asked for. */
   content: AsyncIterable<Uint8Array>
+}
+
+export interface CompensationPreflightView {
+  id: string
+  operationId: string
+  expiresAt: DbTime
+  factsHash: string
+  scope: { itemKeys: string[] | null }
+  compensationTargets: number
+  appliedTargets: number
+  ambiguousEffectTargets: number
+  /** Null when nothing was ever checkpointed. */
+  lastCheckpointAgeSeconds: number | null
+  /** 0…1. */
+  downstreamErrorRate5m: number
+  codeVersionChanged: boolean
+  codeVersionThen: string
+  codeVersionNow: string
+  requiresApproval: boolean
+  compensation: string
+  noCompensationReason: string | null
+  stopIf: { condition: string; actual: number; tripped: boolean }[]
+  allowed: boolean
+  blockedBy: string[]
 }
 
 export interface OperationTypeView {

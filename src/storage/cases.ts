@@ -15,12 +15,15 @@ export interface OpenCase {
   cause: CaseCause
   resolution: string | null
   cancelled: boolean
+  /** The effect takes another one back. */
+  compensating: boolean
 }
 
 export const readCase = async ({ sql }: Connection, tenantId: number, caseId: string): Promise<OpenCase | null> => {
   const [row] = await sql<OpenCase>`
     select c.id, c.operation_id as "operationId", c.shard, c.ord, c.type, c.item_key as "itemKey",
-      c.step, c.effect_key as "effectKey", c.send, c.cause, c.resolution, o.cancel_requested_at is not null as cancelled
+      c.step, c.effect_key as "effectKey", c.send, c.cause, c.resolution, o.cancel_requested_at is not null as cancelled,
+      o.compensates is not null as compensating
     from reconciliation_cases c join operations o on o.tenant_id = c.tenant_id and o.id = c.operation_id
     where c.tenant_id = ${tenantId} and c.id = ${caseId}::uuid`
   return row ?? null

@@ -13,6 +13,7 @@ export interface HistoryRow extends EntryColumns {
   position: number
   operationId: string
   replayOf: string | null
+  compensates: string | null
   /** Who accepted, reported or closed it, and why. */
   by: string | null
   reason: string | null
@@ -41,7 +42,7 @@ export const listHistoryRows = (
 ): Promise<HistoryRow[]> =>
   sql<HistoryRow>`
     with run as materialized (
-      select o.tenant_id, o.id, o.created_at, o.requested_by, o.reason, o.replay_of, i.ord
+      select o.tenant_id, o.id, o.created_at, o.requested_by, o.reason, o.replay_of, o.compensates, i.ord
       from operations asked join operations o on o.tenant_id = asked.tenant_id and o.root_id = asked.root_id,
         lateral (
           (select ord from operation_items
@@ -55,17 +56,17 @@ export const listHistoryRows = (
           limit 1) i
       where asked.tenant_id = ${key.tenantId} and asked.id = ${key.operationId}::uuid),
     letter as materialized (
-      select d.*, r.replay_of
+      select d.*, r.replay_of, r.compensates
       from run r join dead_letters d on d.tenant_id = r.tenant_id and d.operation_id = r.id and d.ord = r.ord),
     event as (
       select 'ledger_entry' as kind, l.observed_at as at, 1 as rank, l.seq::float8 as position, r.id as operation_id,
-        r.replay_of, l.actor as by, null::text as reason, null::uuid as dead_letter_id, null::text as fingerprint, l.ord,
+        r.replay_of, r.compensates, l.actor as by, null::text as reason, null::uuid as dead_letter_id, null::text as fingerprint, l.ord,
         l.seq::float8 as seq, l.item_key, l.step, l.attempt, l.state, l.failure_class, l.reason_code, l.message,
         l.effect_key, l.input_hash, l.effect_ref, l.evidence_ref, l.source, l.actor, l.observed_at, l.worker_id,
         l.code_version
       from run r join ledger_entries l on l.tenant_id = r.tenant_id and l.operation_id = r.id and l.ord = r.ord
       union all
-      select 'accepted', created_at, 0, 0, id, replay_of, requested_by, reason, null, null, ord,
+      select 'accepted', created_at, 0, 0, id, replay_of, compensates, requested_by, reason, null, null, ord,
         null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null
       from run
       union all
@@ -73,16 +74,17 @@ export const listHistoryRows = (
           select max(l.observed_at) from ledger_entries l
           where l.tenant_id = d.tenant_id and l.operation_id = d.operation_id and l.ord = d.ord and l.attempt = d.attempts
             and l.state = 'failed')),
-        2, 0, d.operation_id, d.replay_of, null, null, d.id, d.fingerprint, d.ord,
+        2, 0, d.operation_id, d.replay_of, d.compensates, null, null, d.id, d.fingerprint, d.ord,
         null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null
       from letter d
       union all
-      select 'dead_letter_' || d.closed_as, d.closed_at, 3, 0, d.operation_id, d.replay_of, d.closed_by, d.close_reason, d.id,
+      select 'dead_letter_' || d.closed_as, d.closed_at, 3, 0, d.operation_id, d.replay_of, d.compensates, d.closed_by, d.close_reason, d.id,
         d.fingerprint, d.ord,
         null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null
       from letter d where d.closed_as is not null)
-    select kind, at, rank, position, operation_id as "operationId", replay_of as "replayOf", by, reason,
-      dead_letter_id as "deadLetterId", fingerprint, ord, seq, item_key as "itemKey", nullif(step, '') as step, attempt, state,
+    select kind, at, rank, position, operation_id as "operationId", replay_of as "replayOf", compensates,
+      by, reason, dead_letter_id as "deadLetterId", fingerprint, ord, seq, item_key as "itemKey", nullif(step, '') as step,
+      attempt, state,
       failure_class as "failureClass", reason_code as "reasonCode", message, effect_key as "effectKey",
       input_hash as "inputHash", effect_ref as "effectRef", evidence_ref as "evidenceRef", source, actor,
       observed_at as "observedAt", worker_id as "workerId", code_version as "codeVersion"

@@ -19,6 +19,8 @@ export interface DueLookup extends ShardKey {
   lookups: number
   input: Json | undefined
   cancelled: boolean
+  /** The effect takes another one back. */
+  compensating: boolean
   /** Since the last instant at which the send could still begin. */
   sinceSendByMs: number
   /** Since the operation started: no send of it is older. */
@@ -40,6 +42,7 @@ interface LookupRow {
   lookups: number
   input: Json | null
   cancelled: boolean
+  compensating: boolean
   since_send_by_ms: number
   since_start_ms: number
 }
@@ -59,6 +62,7 @@ const parse = (row: LookupRow): DueLookup => ({
   lookups: row.lookups,
   input: row.input ?? undefined,
   cancelled: row.cancelled,
+  compensating: row.compensating,
   sinceSendByMs: row.since_send_by_ms,
   sinceStartMs: row.since_start_ms,
 })
@@ -86,7 +90,7 @@ export const takeDueLookups = async (
       from due where c.tenant_id = due.tenant_id and c.id = due.id
       returning c.*)
     select c.tenant_id, c.id, c.operation_id, c.shard, c.ord, c.type, c.item_key, e.step, c.effect_key, e.send, e.attempt,
-      c.lookups, i.input, o.cancel_requested_at is not null as cancelled,
+      c.lookups, i.input, o.cancel_requested_at is not null as cancelled, o.compensates is not null as compensating,
       (extract(epoch from clock_timestamp() - e.send_by) * 1000)::float8 as since_send_by_ms,
       (extract(epoch from clock_timestamp() - coalesce(o.started_at, o.created_at)) * 1000)::float8 as since_start_ms
     from taken c

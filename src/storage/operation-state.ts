@@ -53,6 +53,8 @@ export interface OperationState {
   preflightId: string | null
   replayedBy: string[]
   compensates: string | null
+  /** Without the replays of its compensations: those are in their `replayedBy`. */
+  compensatedBy: string[]
   after: string[]
   afterWhen: AfterWhen | null
   /** Of `after`, those that have not ended yet, while it waits for them. */
@@ -109,7 +111,10 @@ export const readOperationStates = async (
       o.approval_at as "approvalAt", o.approval_note as "approvalNote", o.replay_of as "replayOf", o.preflight_id as "preflightId",
       coalesce((select jsonb_agg(r.id order by r.id) from operations r
         where r.tenant_id = o.tenant_id and r.replay_of = o.id), '[]') as "replayedBy",
-      o.compensates, o.after, o.after_when as "afterWhen",
+      o.compensates,
+      coalesce((select jsonb_agg(c.id order by c.id) from operations c
+        where c.tenant_id = o.tenant_id and c.compensates = o.id and c.replay_of is null), '[]') as "compensatedBy",
+      o.after, o.after_when as "afterWhen",
       coalesce(case when o.after_open then (select jsonb_agg(d.after_id order by d.after_id) from operation_dependencies d
         where d.tenant_id = o.tenant_id and d.operation_id = o.id and d.ended_as is null) end, '[]') as "waitingFor",
       o.error, o.callback_url as "callbackUrl", o.created_at as "createdAt", o.started_at as "startedAt",

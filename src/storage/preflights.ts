@@ -13,6 +13,11 @@ export interface ReplayScope {
   itemKeys: string[] | null
 }
 
+/** Which applied items a compensation takes back; null: all of them. */
+export interface CompensationScope {
+  itemKeys: string[] | null
+}
+
 export interface ReplayFacts {
   status: OperationStatus
   type: string
@@ -37,13 +42,17 @@ export interface ReplayFacts {
   itemsPurged: boolean
   /** Replays of this operation that are not final. */
   liveReplays: string[]
+  /** Compensations of this operation that are not final. */
+  liveCompensations: string[]
+  /** What it compensates itself; its replay does too. */
+  compensates: string | null
   /** Null: nothing was ever checkpointed. */
   lastCheckpointAgeSeconds: number | null
 }
 
-const UNKNOWN_KEYS_MAX = 100
+export const UNKNOWN_KEYS_MAX = 100
 /** Targets hashed at once, so that a million of them never stand in one text. */
-const HASH_CHUNK = 1_000
+export const HASH_CHUNK = 1_000
 
 /**
  * What a replay in this scope would meet, from one snapshot: the latest entry with a state is an item's outcome, an item
@@ -109,6 +118,9 @@ export const readReplayFacts = async (
         where i.tenant_id = o.tenant_id and i.operation_id = o.id and i.ord < o.items_total) < o.items_total as "itemsPurged",
       (select coalesce(jsonb_agg(r.id order by r.id), '[]') from operations r
         where r.tenant_id = o.tenant_id and r.replay_of = o.id and r.completed_at is null) as "liveReplays",
+      (select coalesce(jsonb_agg(c.id order by c.id), '[]') from operations c
+        where c.tenant_id = o.tenant_id and c.compensates = o.id and c.completed_at is null) as "liveCompensations",
+      o.compensates,
       floor(extract(epoch from clock_timestamp() - shard.last_progress_at))::float8 as "lastCheckpointAgeSeconds"
     from o, shard, n`
   return row ?? null
@@ -117,7 +129,8 @@ export const readReplayFacts = async (
 export interface NewPreflight {
   tenantId: number
   operationId: string
-  scope: ReplayScope
+  kind: 'replay' | 'compensation'
+  scope: ReplayScope | CompensationScope
   /** All that was answered. */
   facts: object
   factsHash: string
@@ -130,8 +143,8 @@ export const insertPreflight = async (
   preflight: NewPreflight,
 ): Promise<{ id: string; expiresAt: string }> => {
   const [row] = await sql<{ id: string; expiresAt: string }>`
-    insert into replay_preflights (tenant_id, operation_id, scope, facts, facts_hash, requested_by, expires_at)
-    values (${preflight.tenantId}, ${preflight.operationId}::uuid, ${JSON.stringify(preflight.scope)}::text::jsonb,
+    insert into replay_preflights (tenant_id, operation_id, kind, scope, facts, facts_hash, requested_by, expires_at)
+    values (${preflight.tenantId}, ${preflight.operationId}::uuid, ${preflight.kind}, ${JSON.stringify(preflight.scope)}::text::jsonb,
       ${JSON.stringify(preflight.facts)}::text::jsonb, ${preflight.factsHash}, ${preflight.requestedBy},
       clock_timestamp() + ${preflight.expiresInMinutes}::int * interval '1 minute')
     returning id, expires_at as "expiresAt"`

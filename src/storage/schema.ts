@@ -172,6 +172,7 @@ export const operationShards = pgTable(
     appliedAfterCancel: bigint('applied_after_cancel', { mode: 'number' }).default(0).notNull(),
     lastProgressAt: timestamp('last_progress_at', { withTimezone: true, mode: 'string' }),
     steps: text().array().default(sql`'{}'::text[]`).notNull(),
+    compensating: boolean().default(false).notNull(),
   },
   (table) => [primaryKey({ columns: [table.tenantId, table.operationId, table.shard], name: 'operation_shards_pkey' })],
 )
@@ -347,6 +348,7 @@ export const replayPreflights = pgTable(
       .notNull(),
     expiresAt: timestamp('expires_at', { withTimezone: true, mode: 'string' }).notNull(),
     usedBy: uuid('used_by'),
+    kind: text().default('replay').notNull(),
   },
   (table) => [primaryKey({ columns: [table.tenantId, table.id], name: 'replay_preflights_pkey' })],
 )

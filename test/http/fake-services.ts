@@ -145,6 +145,12 @@ export class FakeServices {
       replayOperation: async () => {
         throw new AppError('operation-not-found', 'There is no such operation')
       },
+      preflightCompensation: async () => {
+        throw new AppError('operation-not-found', 'There is no such operation')
+      },
+      compensateOperation: async () => {
+        throw new AppError('operation-not-found', 'There is no such operation')
+      },
       decideApproval: async () => {
         throw new AppError('operation-not-found', 'There is no such operation')
       },
@@ -224,6 +230,7 @@ export const makeOperation = (status: OperationStatus): OperationView => ({
   replayOf: null,
   replayedBy: [],
   compensates: null,
+  compensatedBy: [],
   after: [],
   afterWhen: null,
   waitingFor: [],

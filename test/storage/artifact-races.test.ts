@@ -30,7 +30,7 @@ import {
   wipe,
 } from '../support/races.ts'
 
-const REPORT: RunnableType = { name: 'report', version: 1, leaseMs: 30_000, windowMax: 2 }
+const REPORT: RunnableType = { name: 'report', version: 1, leaseMs: 30_000, windowMax: 2, compensates: false }
 
 let testDatabase: TestDatabase
 let database: Database

@@ -1,6 +1,7 @@
 import { uuidv7 } from 'uuidv7'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { claimBulkTargets } from '../../src/storage/bulk-targets.ts'
+import { readCompensationFacts } from '../../src/storage/compensations.ts'
 import type { Connection, Parameter, Sql } from '../../src/storage/connection.ts'
 import { type Database, openDatabase } from '../../src/storage/database.ts'
 import { markAwaited, readDependents, readOverdueDependents } from '../../src/storage/dependencies.ts'
@@ -8,6 +9,7 @@ import { readExplainedDoubts, takeDueLookups } from '../../src/storage/lookups.t
 import { readOperationStates } from '../../src/storage/operation-state.ts'
 import { claimIntents } from '../../src/storage/run/claim-intents.ts'
 import { claimExpiredShards, claimReadyShards } from '../../src/storage/run/claim-shards.ts'
+import { lockUndone, markCompensated } from '../../src/storage/run/compensation.ts'
 import { renewLeases } from '../../src/storage/run/heartbeat.ts'
 import { readDueRetries, readOrphanedIntents, readWindow } from '../../src/storage/run/window.ts'
 import { readSettleFacts, readUnsettled, writeStatus } from '../../src/storage/settle.ts'
@@ -139,6 +141,12 @@ const webhook = { tenantId: TENANT, id: uuidv7() }
 const shard = { tenantId: TENANT, operationId: uuidv7(), shard: 0, workerId: crypto.randomUUID(), epoch: 2, steps: [] }
 const worker = { workerId: shard.workerId, types: [GRANT] }
 const window = [{ ord: 0, key: 'i0', step: '', effectKey: '30:0', inputHash: 'h' }]
+const undone = Array.from({ length: 100 }, (_, index) => ({
+  effectKey: `old:${index}`,
+  send: 1,
+  compensationKey: `compensate:1:old:${index}`,
+}))
+const evidence = { source: 'worker', epoch: 2, workerId: shard.workerId, actor: null, codeVersion: 'c1' } as const
 
 test.each<[string, (connection: Connection) => Promise<unknown>]>([
   ['the claim of a ready shard', (c) => claimReadyShards(c, { ...worker, limit: 4, perTenant: 4, afterTenant: 0 })],
@@ -164,6 +172,8 @@ test.each<[string, (connection: Connection) => Promise<unknown>]>([
       takeDueLookups(c, { types: ['grant'], limit: 1, holdMs: 1_000, only: { tenantId: TENANT, caseId: uuidv7() } }),
   ],
   ['doubts that are explained', (c) => readExplainedDoubts(c, 64)],
+  ['the lock of what a batch takes back', (c) => lockUndone(c.sql, TENANT, undone)],
+  ['the facts of a compensation', (c) => readCompensationFacts(c, { ...shard }, { itemKeys: null })],
   ['the settle sweep', (c) => readUnsettled(c, 100)],
   [
     'the write of a status, with its webhook',
@@ -198,4 +208,18 @@ test.each<[string, (connection: Connection) => Promise<unknown>]>([
   const plans = await plansOf(work)
   expect(plans).not.toEqual([])
   for (const plan of plans) expect(readWhole(plan), plan).toEqual([])
+})
+
+test('the marking of what is compensated reads nothing from end to end but months without an entry', async () => {
+  const plans = await plansOf((c) => markCompensated(c.sql, shard, undone, evidence))
+  expect(plans).not.toEqual([])
+  const isEmpty = (table: string): boolean => table === 'ledger_entries'
+  for (const plan of plans) {
+    expect(
+      readWhole(plan).filter((table) => !isEmpty(table)),
+      plan,
+    ).toEqual([])
+    // the month that has entries is probed, once for each effect
+    expect(plan).toMatch(/Index Scan Backward using ledger_entries_\d{6}_pkey/)
+  }
 })

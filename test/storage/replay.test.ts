@@ -45,7 +45,7 @@ const plant = async () => {
     { scope: null },
   )
   const recorded = await database.query((connection) => readPreflight(connection, 1, asked.id))
-  if (!recorded) throw new Error('the preflight was not recorded')
+  if (recorded?.kind !== 'replay') throw new Error('the preflight was not recorded')
   const id = uuidv7()
   return {
     of,

@@ -4,6 +4,7 @@
  * `fsync` the log survives a kill of this process too, and a restart on the same file continues it.
  *
  *   POST /grants       header Idempotency-Key (percent-decoded) = effect key, body {mode?, delay_ms?, …}
+ *   DELETE /grants/…   the same, with the key of a compensation: an effect that takes another one back
  *   GET  /grants/:key  200 {id} when applied, 404 when not; see `setLookup`
  *   GET  /_log         {key: entry}         POST /_lookup {"mode": "up" | "down" | "unknown"}
  *
@@ -20,6 +21,7 @@ const EFFECT_MODES = [
   'reject',
   'conflict',
   'forbidden',
+  'gone',
   'busy',
   'busy_once',
   'apply_then_hang',
@@ -163,6 +165,7 @@ const behave: Record<EffectMode, (exchange: Exchange) => void> = {
   reject: ({ response }) => answerJson(response, 422, { code: 'NO_SUCH_USER' }),
   conflict: ({ response }) => answerJson(response, 409, {}),
   forbidden: ({ response }) => answerJson(response, 403, {}),
+  gone: ({ response }) => answerJson(response, 404, {}),
   busy: ({ response }) => answerJson(response, 503, {}),
   busy_once: (exchange) => (exchange.requests === 1 ? behave.busy(exchange) : behave.ok(exchange)),
   apply_then_hang: ({ apply }) => void apply(),

@@ -65,6 +65,20 @@ export const plantOperation = async (
   return id
 }
 
+/** The effects of a planted operation, as they would stand after its run: applied by it. */
+export const plantEffects = (database: Database, operationId: string): Promise<unknown> =>
+  database.query(
+    ({ sql }) => sql`
+      insert into effects (tenant_id, effect_key, state, send, operation_id, shard, ord, attempt, lease_epoch, item_key,
+        input_hash, item_state, effect_ref, send_by)
+      select i.tenant_id, i.effect_key, 'applied', 1, i.operation_id, 0, i.ord, 1, 1, i.item_key, 'h', 'applied',
+        'ref:' || i.item_key, now()
+      from operation_items i, lateral (
+        select state from ledger_entries l where l.operation_id = i.operation_id and l.ord = i.ord
+        order by seq desc limit 1) l
+      where i.operation_id = ${operationId}::uuid and l.state = 'applied'`,
+  )
+
 /** A type that is never run. */
 export const plantedType = (name: string, figures: Partial<OperationType> = {}): OperationType => ({
   name,
@@ -104,6 +118,7 @@ export const plantedType = (name: string, figures: Partial<OperationType> = {}):
     lookup: null,
   },
   callback: null,
+  compensator: null,
   close: async () => {},
   ...figures,
 })

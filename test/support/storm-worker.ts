@@ -36,6 +36,7 @@ const RUNNABLE: RunnableType[] = [EXTERNAL, STEPPED, TRANSACTIONAL].map(({ name,
   version,
   leaseMs: 30_000,
   windowMax: WINDOW,
+  compensates: false,
 }))
 
 /** One shard from claim to finish, or to the crash of its worker. */

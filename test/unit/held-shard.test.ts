@@ -17,6 +17,7 @@ const lease = {
   isolateUntil: null,
   stopRequested: null,
   switchedOff: false,
+  compensating: false,
 }
 const hold = (over: Partial<typeof lease> = {}) =>
   new HeldShard({ ...lease, ...over }, plantedType('grant'), performance.now())

@@ -9,10 +9,14 @@ const KINDS = ['accepted', 'ledger_entry', 'dead_letter', 'dead_letter_discarded
 
 export const HistoryEventResource = z
   .object({
-    kind: openEnum(KINDS, 'What happened; `accepted`: an operation, or a replay, took the item on.'),
+    kind: openEnum(KINDS, 'What happened; `accepted`: an operation, a replay or a compensation took the item on.'),
     at: time,
     operation_id: z.string(),
     replay_of: z.string().nullable().describe('The operation that this one replays.'),
+    compensates: z
+      .string()
+      .nullable()
+      .describe('The operation whose effects this one takes back: `applied` then means that it was taken back.'),
     actor: z.string().nullable().describe('Who asked for it, brought the evidence or closed it.'),
     reason: z.string().nullable(),
     dead_letter_id: z.string().nullable(),
@@ -26,6 +30,7 @@ export const toHistoryEvent = (view: HistoryView): z.infer<typeof HistoryEventRe
   at: toRfc3339(view.at),
   operation_id: formatId('op', view.operationId),
   replay_of: view.replayOf && formatId('op', view.replayOf),
+  compensates: view.compensates && formatId('op', view.compensates),
   actor: view.actor,
   reason: view.reason,
   dead_letter_id: view.deadLetterId && formatId('dl', view.deadLetterId),

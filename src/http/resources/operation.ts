@@ -62,7 +62,8 @@ export const OperationResource = z
       .nullable(),
     replay_of: z.string().nullable(),
     replayed_by: z.array(z.string()),
-    compensates: z.string().nullable(),
+    compensates: z.string().nullable().describe('The operation whose applied effects it takes back.'),
+    compensated_by: z.array(z.string()),
     after: z.array(z.string()).describe('Operations that it starts after.'),
     after_when: openEnum(AFTER_WHEN, 'What it waits for them to be; null: it waits for none.').nullable(),
     waiting_for: z.array(z.string()).describe('Of `after`, those that have not ended yet, while it waits for them.'),
@@ -93,6 +94,8 @@ export const OperationResource = z
       replay_preflight: z.string(),
       replay: z.string(),
       webhook_deliveries: z.string(),
+      compensation_preflight: z.string(),
+      compensations: z.string(),
     }),
   })
   .meta({ id: 'Operation' })
@@ -135,6 +138,7 @@ export const toOperation = (view: OperationView): OperationResource => ({
   replay_of: view.replayOf && formatId('op', view.replayOf),
   replayed_by: view.replayedBy.map((id) => formatId('op', id)),
   compensates: view.compensates && formatId('op', view.compensates),
+  compensated_by: view.compensatedBy.map((id) => formatId('op', id)),
   after: view.after.map((id) => formatId('op', id)),
   after_when: view.afterWhen,
   waiting_for: view.waitingFor.map((id) => formatId('op', id)),
@@ -170,6 +174,8 @@ const toLinks = (id: string): OperationResource['links'] => {
     replay_preflight: `${self}/replay-preflight`,
     replay: `${self}/replay`,
     webhook_deliveries: `${self}/webhook-deliveries`,
+    compensation_preflight: `${self}/compensation-preflight`,
+    compensations: `${self}/compensations`,
   }
 }
 

@@ -9,6 +9,8 @@ export interface RunnableType {
   leaseMs: number
   /** A shard whose worker died runs its next items one by one, at least this many. */
   windowMax: number
+  /** It can take effects back: shards of compensations are left to workers that can. */
+  compensates: boolean
 }
 
 /** Tenants looked at in one claim, at most; the next claim goes on behind the last one. */
@@ -28,6 +30,7 @@ interface ClaimedRow {
   isolate_until: number | null
   stop_requested: 'pause' | 'cancel' | null
   switched_off: boolean
+  compensating: boolean
 }
 
 const parse =
@@ -47,15 +50,17 @@ const parse =
     isolateUntil: row.isolate_until,
     stopRequested: row.stop_requested,
     switchedOff: row.switched_off,
+    compensating: row.compensating,
   })
 
 const columns = (
   types: readonly RunnableType[],
-): { names: string; versions: string; leases: string; windows: string } => ({
+): { names: string; versions: string; leases: string; windows: string; compensators: string } => ({
   names: texts(types.map((type) => type.name)),
   versions: ints(types.map((type) => type.version)),
   leases: ints(types.map((type) => type.leaseMs)),
   windows: ints(types.map((type) => type.windowMax)),
+  compensators: texts(types.filter((type) => type.compensates).map((type) => type.name)),
 })
 
 /**
@@ -66,7 +71,7 @@ export const claimReadyShards = async (
   { sql }: Connection,
   claim: { workerId: string; types: readonly RunnableType[]; limit: number; perTenant: number; afterTenant: number },
 ): Promise<ClaimedShard[]> => {
-  const { names, versions, leases, windows } = columns(claim.types)
+  const { names, versions, leases, windows, compensators } = columns(claim.types)
   const rows = await sql<ClaimedRow>`
     with recursive tenant (id, n) as (
       (select tenant_id, 1 from operation_shards
@@ -84,6 +89,7 @@ export const claimReadyShards = async (
         select s.tenant_id, s.operation_id, s.shard, s.type, s.type_version, s.priority, s.run_at from operation_shards s
         where s.tenant_id = t.id and s.state = 'ready' and s.run_at <= now()
           and (s.type, s.type_version) in (select type, version from runnable)
+          and (not s.compensating or s.type = any(${compensators}::text[]))
         order by s.priority desc, s.run_at
         limit ${claim.perTenant}
         for no key update skip locked) due
@@ -94,7 +100,7 @@ export const claimReadyShards = async (
     from pick p join runnable r on r.type = p.type and r.version = p.type_version
     where s.tenant_id = p.tenant_id and s.operation_id = p.operation_id and s.shard = p.shard
     returning s.tenant_id, s.operation_id, s.shard, s.type, s.lease_epoch, s.from_ord, s.to_ord, s.cursor,
-      to_jsonb(s.steps) as steps, s.claims, s.isolate_until, s.stop_requested, false as switched_off`
+      to_jsonb(s.steps) as steps, s.claims, s.isolate_until, s.stop_requested, s.compensating, false as switched_off`
   return rows.map(parse(claim.workerId))
 }
 
@@ -107,7 +113,7 @@ export const claimExpiredShards = async (
   { sql }: Connection,
   claim: { workerId: string; types: readonly RunnableType[]; limit: number },
 ): Promise<ClaimedShard[]> => {
-  const { names, versions, leases, windows } = columns(claim.types)
+  const { names, versions, leases, windows, compensators } = columns(claim.types)
   const rows = await sql<ClaimedRow>`
     with runnable as (
       select * from unnest(${names}::text[], ${versions}::int[], ${leases}::int[], ${windows}::int[])
@@ -116,6 +122,7 @@ export const claimExpiredShards = async (
       select s.tenant_id, s.operation_id, s.shard, s.type, s.type_version from operation_shards s
       where s.state = 'leased' and s.lease_expires_at < now()
         and (s.type, s.type_version) in (select type, version from runnable)
+        and (not s.compensating or s.type = any(${compensators}::text[]))
       limit ${claim.limit}
       for no key update skip locked)
     update operation_shards s set
@@ -128,18 +135,19 @@ export const claimExpiredShards = async (
     from pick p join runnable r on r.type = p.type and r.version = p.type_version
     where s.tenant_id = p.tenant_id and s.operation_id = p.operation_id and s.shard = p.shard
     returning s.tenant_id, s.operation_id, s.shard, s.type, s.lease_epoch, s.from_ord, s.to_ord, s.cursor,
-      to_jsonb(s.steps) as steps, s.claims, s.isolate_until, s.stop_requested,
+      to_jsonb(s.steps) as steps, s.claims, s.isolate_until, s.stop_requested, s.compensating,
       exists (select from operation_types p where p.name = s.type and p.paused_at is not null) as switched_off`
   return rows.map(parse(claim.workerId))
 }
 
 /** Whether shards of these types are due: then a shard that has run for its turn gives itself back. */
 export const othersWait = async ({ sql }: Connection, types: readonly RunnableType[]): Promise<boolean> => {
-  const { names, versions } = columns(types)
+  const { names, versions, compensators } = columns(types)
   const [row] = await sql<{ waits: boolean }>`
     select exists (
       select from operation_shards s where s.state = 'ready' and s.run_at <= now()
         and (s.type, s.type_version) in (select * from unnest(${names}::text[], ${versions}::int[]))
+        and (not s.compensating or s.type = any(${compensators}::text[]))
         and not exists (select from operation_types p where p.name = s.type and p.paused_at is not null)) as waits`
   return row?.waits ?? false
 }

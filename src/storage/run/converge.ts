@@ -4,7 +4,7 @@
  * A report says what became of one send of one effect. It is fenced by (effect key, send, operation), not by the epoch:
  * what a worker observed is kept after it lost its lease, and overwrites nothing. Ledger entries, retries, cases, dead
  * letters and counters derive from the rows that moved, in one statement after the shard's lock is held; a report that
- * moves nothing changes nothing.
+ * moves nothing changes nothing. What a compensation undoes follows in the same commit (compensation.ts).
  *
  * A step that is applied and is not the item's last one gives the item no outcome: it puts it into `item_retries` at the next
  * step (invariant E of lease.ts). Which step an effect is stands in its row, the order of them in the shard's.
@@ -16,6 +16,7 @@ import type { EvidenceSource, ItemState } from '../../domain/ledger.ts'
 import { ints, sparseInts, sparseTexts } from '../array-literal.ts'
 import type { Sql } from '../connection.ts'
 import type { Database } from '../database.ts'
+import { markCompensated, undoingsOf } from './compensation.ts'
 import type { ShardKey } from './lease.ts'
 
 export interface Report {
@@ -85,6 +86,7 @@ const write = async (
 ): Promise<Converged | null> => {
   const { reports, source } = evidence
   const column = (pick: (report: Report) => string | null): string => sparseTexts(reports.map(pick))
+  const undoings = undoingsOf(reports.filter(({ effect }) => effect === 'applied'))
   const [row] = await database.lockThenWork((sql) => ({
     lock: sql`
       select 1 from operation_shards
@@ -264,7 +266,10 @@ const write = async (
       select (select coalesce(string_agg(ord::text, ','), '') from m) as moved, me.mine, me.stop_requested,
         coalesce((select state from counted), '') as state
       from me`,
-    ...(also === null ? {} : { also: also(sql) }),
+    also: Promise.all([
+      undoings.length > 0 ? markCompensated(sql, shard, undoings, evidence) : undefined,
+      also === null ? undefined : also(sql),
+    ]),
   }))
   if (!row) return null
   return {

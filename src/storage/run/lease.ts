@@ -8,6 +8,7 @@
  *                                 └─ lease runs out ─▶ claimed again, epoch + 1
  * State of an effect:   (none) ─claim window─▶ intent ─converge─▶ applied | absent | uncertain
  *                       absent ─claim retry─▶ intent (send + 1)     uncertain ─evidence─▶ applied | absent
+ *                       applied ─its compensation is applied─▶ compensated ─claim retry─▶ intent (send + 1)
  *
  * Invariants, each kept by one commit:
  *  A. The epoch grows with every claim. Claims of windows, cursor moves and finishes name their epoch and touch no row
@@ -57,7 +58,8 @@
  *  cancelled, not explained        the settle sweep settles again, and the facts say that items are unexplained.
  *  explained, not settled          the same; explaining again finds no row.
  *
- * Lock order (L1): operation → shards ascending → effects by key → retries, cases, ledger, events.
+ * Lock order (L1): operation → shards ascending → effects by key → retries, cases, ledger, events. A compensation locks the
+ * effects that it undoes behind its own ones; compensation.ts says why this is no circle, and marks them in the same commit.
  */
 
 /** A shard, named by its key. */
@@ -88,4 +90,6 @@ export interface ClaimedShard extends Lease {
   stopRequested: 'pause' | 'cancel' | null
   /** The type is switched off: what an earlier holder left behind is explained, and nothing else is run. */
   switchedOff: boolean
+  /** Its items take applied effects back: see compensation.ts. */
+  compensating: boolean
 }

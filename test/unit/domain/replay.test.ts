@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest'
 import {
   DEFAULT_STOP_IF,
   evaluateStopConditions,
+  isForceable,
   isStricter,
   type PreflightFacts,
   parseStopCondition,
@@ -105,6 +106,8 @@ describe('preflightVerdict', () => {
   const clear: PreflightFacts = {
     settled: true,
     replayInProgress: false,
+    compensationInProgress: false,
+    compensationLost: false,
     itemsPurged: false,
     replayTargets: 3,
     ambiguousEffectTargets: 0,
@@ -119,6 +122,8 @@ describe('preflightVerdict', () => {
   test.each<[string, Partial<PreflightFacts>]>([
     ['not-settled', { settled: false }],
     ['replay-in-progress', { replayInProgress: true }],
+    ['compensation-in-progress', { compensationInProgress: true }],
+    ['no-compensation', { compensationLost: true }],
     ['items-purged', { itemsPurged: true }],
     ['nothing-to-replay', { replayTargets: 0 }],
     ['ambiguous_effect_targets > 0', { ambiguousEffectTargets: 1, stopIf: [] }],
@@ -126,6 +131,17 @@ describe('preflightVerdict', () => {
     ['replay_reject_rate > 10%', { stopIf: [{ condition: 'replay_reject_rate > 10%', actual: 0.2, tripped: true }] }],
   ])('%s', (code, change) => {
     expect(preflightVerdict({ ...clear, ...change })).toEqual({ allowed: false, blockedBy: [code] })
+  })
+
+  test.each([
+    ['bug-suspected', true],
+    ['downstream_error_rate_5m > 5%', true],
+    ['replay_reject_rate > 10%', true],
+    ['ambiguous_effect_targets > 0', false],
+    ['not-settled', false],
+    ['compensation-in-progress', false],
+  ])('%s may be forced: %s', (code, expected) => {
+    expect(isForceable(code)).toBe(expected)
   })
 
   test('names everything that forbids it, each once', () => {

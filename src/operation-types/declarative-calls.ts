@@ -1,0 +1,25 @@
+/** What the calls of a declarative type have in common, whether they apply an effect or take one back. */
+import type { EffectCall, Executor } from '../domain/operation-type.ts'
+import { type LookupDefinition, TYPE_LIMITS } from '../domain/operation-type-definition.ts'
+import { classifyLookup } from './answers.ts'
+import type { Exchange } from './outbound.ts'
+import type { OutboundRequest } from './request-template.ts'
+
+/** The trace of the operation goes with the request, unless the type sets its own header. */
+export const withTrace = (request: OutboundRequest, { traceparent }: EffectCall): OutboundRequest => {
+  if (traceparent !== null) request.headers.traceparent ??= traceparent
+  return request
+}
+
+export const lookupOf = (
+  definition: LookupDefinition,
+  callTimeoutMs: number,
+  ask: (call: EffectCall, timeoutMs: number) => Promise<Exchange>,
+): NonNullable<Extract<Executor, { kind: 'external' }>['lookup']> => {
+  const timeoutMs = definition.timeout_ms ?? callTimeoutMs
+  return {
+    afterMs: definition.after_ms ?? TYPE_LIMITS.lookupAfterMs.default,
+    timeoutMs,
+    find: async (call) => classifyLookup(definition.outcome, await ask(call, timeoutMs)),
+  }
+}

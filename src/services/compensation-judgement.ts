@@ -1,0 +1,115 @@
+/** What a compensation in a scope would meet now, and what that permits: for its preflight, itself and its approval. */
+import { createHash } from 'node:crypto'
+import canonicalize from 'canonicalize'
+import { compensationVerdict } from '../domain/compensation.ts'
+import { AppError } from '../domain/errors.ts'
+import { isSettled } from '../domain/operation.ts'
+import type { OperationType } from '../domain/operation-type.ts'
+import { evaluateStopConditions, rateOf, type Share } from '../domain/replay.ts'
+import { type CompensationFacts, readCompensationFacts } from '../storage/compensations.ts'
+import type { Connection } from '../storage/connection.ts'
+import type { CompensationScope } from '../storage/preflights.ts'
+import { readTypeWindows, SILENT_WINDOW } from '../storage/type-minutes.ts'
+import type { Types } from './context.ts'
+import { stopConditions } from './replay-judgement.ts'
+import type { CompensationPreflightView } from './views.ts'
+
+const ERROR_WINDOW_MINUTES = 5
+
+/**
+ * Effects that are compensated move no version of the operation, so the set of targets stands for them. Rates change by the
+ * minute and are evaluated anew, as for a replay.
+ */
+const hashFacts = (facts: CompensationFacts, scope: CompensationScope, type: OperationType): string => {
+  const hashed = {
+    kind: 'compensation',
+    version: facts.version,
+    scope,
+    targets: [facts.targets, facts.targetsHash],
+    ran: [facts.type, facts.typeVersion, facts.codeVersion],
+    installed: [type.version, type.codeVersion],
+    live: [facts.liveReplays, facts.liveCompensations],
+  }
+  return createHash('sha256')
+    .update(canonicalize(hashed) ?? '')
+    .digest('hex')
+}
+
+type Answer = Omit<CompensationPreflightView, 'id' | 'operationId' | 'expiresAt' | 'factsHash' | 'scope'>
+
+const answerOf = (facts: CompensationFacts, type: OperationType, downstreamErrors5m: Share): Answer => {
+  const stopIf = evaluateStopConditions(stopConditions(type, facts), {
+    ambiguousEffectTargets: facts.uncertain,
+    downstreamErrors5m,
+    // no undoing was rejected yet; the condition is armed while it runs
+    replayRejects: { count: 0, calls: 0 },
+  })
+  const verdict = compensationVerdict({
+    isCompensation: facts.compensates !== null,
+    compensable: type.compensator !== null,
+    settled: isSettled(facts.status),
+    replayInProgress: facts.liveReplays.length > 0,
+    compensationInProgress: facts.liveCompensations.length > 0,
+    itemsPurged: facts.itemsPurged,
+    targets: facts.targets,
+    ambiguousEffectTargets: facts.uncertain,
+    stopIf,
+  })
+  return {
+    compensationTargets: facts.targets,
+    appliedTargets: facts.applied,
+    ambiguousEffectTargets: facts.uncertain,
+    lastCheckpointAgeSeconds: facts.lastCheckpointAgeSeconds,
+    downstreamErrorRate5m: rateOf(downstreamErrors5m),
+    codeVersionChanged: type.version !== facts.typeVersion,
+    codeVersionThen: String(facts.typeVersion),
+    codeVersionNow: String(type.version),
+    requiresApproval: type.approval !== 'none',
+    compensation: type.compensation,
+    noCompensationReason: type.noCompensationReason,
+    stopIf,
+    ...verdict,
+  }
+}
+
+export interface CompensationJudgement {
+  facts: CompensationFacts
+  type: OperationType
+  answer: Answer
+  factsHash: string
+}
+
+/**
+ * Reads the facts and judges them. `approving` is a compensation that already exists and waits: it does not count as being in
+ * progress, and the version that its own creation has raised is taken as it was. Errors: operation-not-found,
+ * unknown-operation-type (it is not installed any more).
+ */
+export const judgeCompensation = async (
+  connection: Connection,
+  types: Types,
+  key: { tenantId: number; operationId: string },
+  scope: CompensationScope,
+  approving: { compensation: string; version: number } | null = null,
+): Promise<CompensationJudgement> => {
+  const read = await readCompensationFacts(connection, key, scope)
+  if (!read) throw new AppError('operation-not-found', 'there is no such operation')
+  const facts: CompensationFacts = {
+    ...read,
+    version: approving?.version ?? read.version,
+    liveCompensations: read.liveCompensations.filter((id) => id !== approving?.compensation),
+  }
+  const type = types.get(facts.type)
+  if (!type) {
+    throw new AppError(
+      'unknown-operation-type',
+      `the operation type "${facts.type}" is not installed any more: nothing can take its effects back`,
+    )
+  }
+  const window = (await readTypeWindows(connection, ERROR_WINDOW_MINUTES)).get(facts.type) ?? SILENT_WINDOW
+  return {
+    facts,
+    type,
+    answer: answerOf(facts, type, { count: window.errors, calls: window.calls }),
+    factsHash: hashFacts(facts, scope, type),
+  }
+}
