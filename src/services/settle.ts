@@ -20,6 +20,7 @@ export const settleOperation = async (
     if (!facts) return null
     if (facts.unexplainedSteps) {
       await explainStopped(database, { tenantId, operationId })
+      wakeUps.send('change')
       continue
     }
     const status = decideStatus(facts)

@@ -11,6 +11,8 @@ import {
   type TestService,
   untilStatus,
 } from '../support/service.ts'
+import { startTestEngine } from '../support/service-engine.ts'
+import { openProvider } from '../support/service-provider.ts'
 import { grantLookup, grantType, writeTypeFile } from '../support/service-types.ts'
 import { openWorkerFleet, type WorkerFleet } from '../support/worker-process.ts'
 
@@ -122,6 +124,30 @@ describe('a type with steps', { timeout: PROCESSES_MS }, () => {
         { name: 'ship', irreversible: true },
       ],
     })
+  })
+
+  it.each([
+    ['has them no more', ['reserve', 'deliver'], 'failed'],
+    ['has none any more', [], 'failed'],
+    ['has them all', STEPS, 'succeeded'],
+  ] as const)('sends no step that the installed type does not have: it %s', async (_, steps, status) => {
+    const provider = openProvider()
+    const { id } = await service.submit('order', [{ key: `changed-${steps.length}-${status}` }])
+    const engine = await startTestEngine({
+      url: service.url,
+      types: [provider.type('order', { steps, leaseMs: 30_000 })],
+      maintenance: false,
+    })
+    await untilStatus(service, id, status)
+    await engine.drain()
+    const sent = steps.filter((name) => STEPS.includes(name))
+    expect(provider.log().map((key) => key.split('/').at(-1))).toEqual(sent)
+    const [item] = (await service.items(id)).values()
+    if (status === 'failed') {
+      const at = STEPS[sent.length]
+      expect(item).toMatchObject({ failureClass: 'bug_suspected', reasonCode: 'UNKNOWN_STEP', step: at })
+    }
+    await expectConserved(service, id)
   })
 
   it('fails an item at the step that failed; a replay goes on there and repeats nothing', async () => {
