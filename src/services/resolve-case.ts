@@ -38,7 +38,7 @@ export const resolveCase = async (
   const won = await resolveByCause(context, principal, found, request)
   if (!won) {
     const now = await database.query((connection) => readCase(connection, principal.tenantId, caseId))
-    // still open, and nothing moved: its effect is in flight again
+    // still open, and nothing moved: its effect is in flight again, or was, and the case is about that send now
     throw now?.resolution === null ? resendInProgress() : alreadyResolved(now?.resolution ?? null)
   }
   const { note } = request

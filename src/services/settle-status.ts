@@ -27,6 +27,7 @@ export const settleStatus = async (
     if (!facts) return null
     if (facts.unexplainedSteps) {
       await explainStopped(database, { tenantId, operationId })
+      wakeUps.send('change')
       continue
     }
     const status = decideStatus(facts)

@@ -29,7 +29,10 @@ export const readCase = async ({ sql }: Connection, tenantId: number, caseId: st
   return row ?? null
 }
 
-/** Closes a case that holds no item back (a suspected duplicate, a contradiction). False: somebody was first. */
+/**
+ * Closes a case that holds no item back (a suspected duplicate, a contradiction). False: somebody was first, or its item came
+ * into doubt meanwhile and this has become the case that holds it back: closed by itself, the doubt would never end.
+ */
 export const closeCase = async (
   { sql }: Connection,
   close: {
@@ -48,6 +51,7 @@ export const closeCase = async (
       resolution_source = 'operator', evidence_ref = ${close.evidenceRef}, effect_ref = ${close.effectRef},
       note = coalesce(${close.note}, note)
     where tenant_id = ${close.tenantId} and id = ${close.caseId}::uuid and closed_at is null
+      and cause in ('duplicate_suspected', 'contradiction')
     returning 1`
   return rows.length > 0
 }

@@ -147,7 +147,7 @@ const queuedResend = async () => {
 test('a resend is claimed with the next send, and is a resend', async () => {
   const lease = await queuedResend()
   expect(await claimRetries(database, lease, [0], { sendByMs: 1_000, resendWithinMs: 3_600_000 })).toEqual([
-    { ord: 0, send: 2, attempt: 2, resend: true },
+    { ord: 0, step: '', effectKey: 'key', send: 2, attempt: 2, resend: true },
   ])
   expect(await readShard(database, lease)).toMatchObject({
     in_flight: 1,

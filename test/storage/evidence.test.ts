@@ -238,6 +238,18 @@ test('a duplicate that is suspected while the item is in doubt stays with the op
   expect(found[0]?.note).toContain('duplicate_suspected')
 })
 
+test('a case that comes to hold its item back while it is being resolved stays open', async () => {
+  const lease = await duplicateSuspected()
+  const [found] = await cases(lease.operationId)
+  const held = await holdShard(testDatabase.url, lease)
+  await held.sql`update reconciliation_cases set cause = 'send_outcome_unknown' where id = ${found?.id ?? ''}`
+  const [refused] = await raceBehind(database, held, () =>
+    resolve(found?.id ?? '', 'applied').catch((error: unknown) => error),
+  )
+  expect(refused).toMatchObject({ code: 'resend-in-progress' })
+  expect(await cases(lease.operationId)).toMatchObject([{ cause: 'send_outcome_unknown', resolution: null }])
+})
+
 test('two people who resolve one case at once: one decides, the other is told the outcome', async () => {
   const lease = await inFlight()
   await tell(database, lease, key, uncertain)

@@ -37,6 +37,8 @@ import { type Random, seededRandom } from './storm-random.ts'
 import { workOnce } from './storm-worker.ts'
 
 const ITEMS = 12
+/** Fewer: each is three effects. */
+const STEPPED_ITEMS = 6
 const SHARDS = 2
 const WORKERS = 4
 const RECONCILERS = 2
@@ -49,17 +51,20 @@ const ROUND_MS = 45_000
  * the step behind them, want some of each other's.
  */
 const plant = async (database: Database): Promise<string[]> => {
-  const forward = (name: string) => items(ITEMS, (ord) => (ord < 3 ? `all:${ord}` : `${name}:${ord % (ITEMS - 2)}`))
-  const backward = (name: string) => {
-    const keys = forward(name)
+  const forward = (name: string, count: number) =>
+    items(count, (ord) => (ord < 3 ? `all:${ord}` : `${name}:${ord % (count - 2)}`))
+  const backward = (name: string, count: number) => {
+    const keys = forward(name, count)
       .map((item) => item.effectKey)
       .reverse()
-    return items(ITEMS, (ord) => keys[ord] ?? '')
+    return items(count, (ord) => keys[ord] ?? '')
   }
   const ids: string[] = []
   for (const { name, steps } of [EXTERNAL, STEPPED, TRANSACTIONAL]) {
-    ids.push(await storeOperation(database, { type: name, items: forward(name), shards: SHARDS, steps }))
-    ids.push(await storeOperation(database, { type: name, items: backward(name), shards: SHARDS, steps }))
+    const count = steps.length === 0 ? ITEMS : STEPPED_ITEMS
+    for (const planted of [forward(name, count), backward(name, count)]) {
+      ids.push(await storeOperation(database, { type: name, items: planted, shards: SHARDS, steps }))
+    }
   }
   return ids
 }
