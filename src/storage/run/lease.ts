@@ -28,7 +28,10 @@
  *  COMMIT's reply lost             converging again moves 0 rows: the same send is already in that state.
  *  finished, not settled           the settle sweep finds operations whose shards are done and settles them.
  *
- * Lock order (L1): operation → shards ascending → effects by key → retries, cases, ledger, events.
+ * Artifact types depart in one thing: what a lost worker left in flight is tried again, not `uncertain`, and their last item
+ * is decided by the fence of its commit. The header of publish.ts says why.
+ *
+ * Lock order (L1): operation → shards ascending → effects by key → retries, cases, ledger, events → artifacts.
  */
 
 /** A shard, named by its key. */
