@@ -21,6 +21,9 @@ COPY package.json ./
 COPY bin ./bin
 COPY drizzle ./drizzle
 COPY openapi ./openapi
+# For artifacts, unless they are kept in S3; a volume takes its owner from here.
+RUN mkdir /data && chown 65532:65532 /data
+ENV OPLEDGER_DATA_DIR=/data
 # A number, so that an orchestrator can verify that it is not root.
 USER 65532:65532
 EXPOSE 3000

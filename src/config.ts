@@ -202,7 +202,8 @@ const artifactStoreOf = (values: Settings): ObjectStoreSettings => {
     if (unused !== undefined) {
       throw new ConfigurationError(`${unused}: has no meaning unless OPLEDGER_ARTIFACT_STORE is s3://<bucket>/<prefix>`)
     }
-    return { kind: 'file', directory: path.resolve(given.slice('file:'.length)) }
+    const directory = path.resolve(given.slice('file:'.length))
+    return { kind: 'file', directory, required: values.OPLEDGER_ARTIFACT_STORE !== undefined }
   }
   if (values.OPLEDGER_S3_REGION === undefined) {
     throw new ConfigurationError('OPLEDGER_S3_REGION: is needed by OPLEDGER_ARTIFACT_STORE=s3://…')

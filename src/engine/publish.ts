@@ -82,7 +82,7 @@ const tryPublish = async (
   let artifact: NewArtifact
   try {
     const file = executor.file(item.input)
-    const sha256 = await assemble(context, held, executor, { object, chunks, file, sizeBytes })
+    const sha256 = await assemble(context, held, { object, chunks, file, sizeBytes })
     const artifactKey = executor.artifactKey(item.input) ?? lease.operationId
     const { name, contentType } = file
     const keepDays = type.retention.ledgerDays
@@ -109,12 +109,11 @@ const tryPublish = async (
 const assemble = async (
   { objects }: RunContext,
   held: HeldShard,
-  executor: ArtifactExecutor,
   target: { object: string; chunks: readonly WrittenChunk[]; file: ArtifactFile; sizeBytes: number },
 ): Promise<string> => {
   const whole = new MeasuredBytes()
   // as long as bytes move, an assembly may take its time; a store that goes silent ends it
-  await withDeadline(executor.chunkTimeoutMs, ({ signal, touch }) => {
+  await withDeadline(held.type.stallMs, ({ signal, touch }) => {
     async function* bytesOf(chunk: WrittenChunk) {
       const part = new MeasuredBytes()
       for await (const bytes of objects.read(chunk.object)) {

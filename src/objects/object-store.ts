@@ -28,7 +28,12 @@ export class ObjectMissing extends Error {
 }
 
 export type ObjectStoreSettings =
-  | { kind: 'file'; directory: string }
+  | {
+      kind: 'file'
+      directory: string
+      /** Somebody asked for this directory: it has to be there. The default one is missed when something is put. */
+      required: boolean
+    }
   | {
       kind: 's3'
       bucket: string

@@ -11,9 +11,11 @@ import type { ObjectStore, ObjectStoreSettings } from './object-store.ts'
 /** Throws a ConfigurationError when the directory of local artifacts cannot be used. */
 export const openObjectStore = async (settings: ObjectStoreSettings): Promise<ObjectStore> => {
   if (settings.kind === 's3') return (await import('./s3-store.ts')).openS3Store(settings)
-  const { directory } = settings
+  const { directory, required } = settings
   // exports hold customers' data: nobody else on the machine reads them
-  await mkdir(directory, { recursive: true, mode: 0o700 }).catch((error: unknown) => {
+  const make = () => mkdir(directory, { recursive: true, mode: 0o700 })
+  await make().catch((error: unknown) => {
+    if (!required) return
     const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown'
     throw new ConfigurationError(`OPLEDGER_ARTIFACT_STORE: ${directory} cannot be used as a directory (${code})`, {
       cause: error,
@@ -24,6 +26,7 @@ export const openObjectStore = async (settings: ObjectStoreSettings): Promise<Ob
     ...storeOn(disk, (name) => name),
     deleteFolder: (folder) => disk.deleteAll(folder),
     async put(name, bytes) {
+      await make()
       await disk.putStream(name, Readable.from(bytes, { objectMode: false }))
       const file = path.join(directory, name)
       // the bytes, then the name: a row may say that they are there

@@ -19,7 +19,7 @@ const PARTS_MAX = CHUNKS_MAX + 1
 
 type PeriodRange = Extract<LedgerRange, { kind: 'period' }>
 
-export const ledgerSource = (database: Database): LedgerSource => {
+export const ledgerSource = (database: Database, itemsPerPart = ITEMS_PER_PART): LedgerSource => {
   async function* readOperation(
     tenantId: number,
     operationId: string,
@@ -68,17 +68,17 @@ export const ledgerSource = (database: Database): LedgerSource => {
     async planOperation(tenantId, operationId) {
       const items = await database.query((connection) => readItemsTotal(connection, tenantId, operationId))
       if (items === null) return null
-      const parts = Math.min(PARTS_MAX, Math.max(1, Math.ceil(items / ITEMS_PER_PART)))
+      const parts = Math.min(PARTS_MAX, Math.max(1, Math.ceil(items / itemsPerPart)))
       return Array.from({ length: parts }, (_, part) => ({
         kind: 'operation' as const,
         operationId,
-        fromOrd: part * ITEMS_PER_PART,
-        toOrd: part === parts - 1 ? null : (part + 1) * ITEMS_PER_PART,
+        fromOrd: part * itemsPerPart,
+        toOrd: part === parts - 1 ? null : (part + 1) * itemsPerPart,
       }))
     },
     async planPeriod(tenantId, period) {
       const starts = await database.query((connection) =>
-        readPartStarts(connection, tenantId, period, { itemsPerPart: ITEMS_PER_PART, limit: PARTS_MAX }),
+        readPartStarts(connection, tenantId, period, { itemsPerPart, limit: PARTS_MAX }),
       )
       if (starts.length === 0) return [{ kind: 'period' as const, ...period, start: null, end: null }]
       return starts.map((start, part) => ({ kind: 'period' as const, ...period, start, end: starts[part + 1] ?? null }))

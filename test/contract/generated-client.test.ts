@@ -92,7 +92,7 @@ it('a client generated from the document compiles under strict and drives the se
     secondResolver: { status: 409, code: 'case-already-resolved' },
     reconciled: 'succeeded',
     listed: [true],
-    types: ['grant'],
+    types: ['grant', 'ledger-export'],
     limits: { concurrency: 4, cancel: 'no_new_sends' },
   })
 })

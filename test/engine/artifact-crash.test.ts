@@ -6,9 +6,13 @@ import postgres from 'postgres'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { type ArtifactService, openArtifactService } from '../support/artifacts.ts'
 import { until, waitForExit } from '../support/processes.ts'
+import { holdOperation, untilWaiting } from '../support/races.ts'
 import { expectConserved, PROCESSES_MS, principal, untilStatus } from '../support/service.ts'
 import { artifactTypeFile } from '../support/service-artifact-type.ts'
 import { openWorkerFleet, type WorkerFleet } from '../support/worker-process.ts'
+
+/** Each death costs a lease, a start and a claim. */
+const DEATHS_MS = 300_000
 
 let made: ArtifactService
 let fleet: WorkerFleet
@@ -78,10 +82,12 @@ describe('kill -9 between the assembly and its commit', { timeout: PROCESSES_MS 
       return rows.length === 1
     })
     expect(made.stored().filter((name) => name.startsWith(`artifacts/1/${id}/`))).toHaveLength(1)
-    worker.kill('SIGKILL')
-    await waitForExit(worker.child)
     return {
       id,
+      async kill() {
+        worker.kill('SIGKILL')
+        await waitForExit(worker.child)
+      },
       async release() {
         await sql.unsafe('commit')
         await sql.end()
@@ -90,7 +96,8 @@ describe('kill -9 between the assembly and its commit', { timeout: PROCESSES_MS 
   }
 
   it('not committed: it is assembled again, and what the first one assembled is removed', async () => {
-    const { id, release } = await atTheCommit(4)
+    const { id, kill, release } = await atTheCommit(4)
+    await kill()
     await made.service.database.query(
       ({ sql }) => sql`
         select pg_terminate_backend(pid) from pg_stat_activity
@@ -102,28 +109,39 @@ describe('kill -9 between the assembly and its commit', { timeout: PROCESSES_MS 
     const [entry] = (await made.service.ledger(id)).filter(({ itemKey }) => itemKey === 'publish')
     expect(entry).toMatchObject({ state: 'applied', attempt: 1 })
   })
+})
 
-  it('committed, and nobody there to hear it: it is published once', async () => {
-    const { id, release } = await atTheCommit(5)
-    await release()
-    await until('the commit of the dead worker is there', async () => {
-      const rows = await made.service.database.query(({ sql }) => sql`select 1 from artifacts`)
-      return rows.length === 1
-    })
-    await fleet.start()
-    await expectPublished(id, 5)
-    expect((await made.service.ledger(id)).filter(({ itemKey }) => itemKey === 'publish')).toHaveLength(1)
-  })
+it('kill -9 after the commit: it is published once, and another worker settles', {
+  timeout: PROCESSES_MS,
+}, async () => {
+  const gate = made.newGate()
+  gate.set('wait-part-0')
+  const { id } = await made.make('report', { chunks: 5, gate: gate.directory })
+  const worker = await fleet.start()
+  await until('the chunk is being written', () => gate.has('started-part-0'))
+  // a publish does not touch the operation; what comes after it does, and waits here
+  const held = await holdOperation(made.service.url, id)
+  gate.open('wait-part-0')
+  await untilWaiting(made.service.database, 1)
+  const published = await made.service.database.query(({ sql }) => sql<{ id: string }>`select id from artifacts`)
+  expect(published).toHaveLength(1)
+  worker.kill('SIGKILL')
+  await waitForExit(worker.child)
+  await held.commit()
+  await fleet.start()
+  await expectPublished(id, 5)
+  expect(await made.service.services.getArtifact(principal, id)).toMatchObject({ id: published[0]?.id })
+  expect((await made.service.ledger(id)).filter(({ itemKey }) => itemKey === 'publish')).toHaveLength(1)
 })
 
 it('case 19: a chunk that kills its process is a dead letter when its runs are used up; the publish fails', {
-  timeout: PROCESSES_MS,
+  timeout: DEATHS_MS,
 }, async () => {
   const gate = made.newGate()
   gate.set('exit-part-1')
   const { id } = await made.make('report', { chunks: 4, gate: gate.directory })
   const workers = fleet.supervise()
-  const view = await untilStatus(made.service, id, 'partially_succeeded', PROCESSES_MS)
+  const view = await untilStatus(made.service, id, 'partially_succeeded', DEATHS_MS)
   expect(view.counts).toMatchObject({ applied: 3, failed: 2, uncertain: 0 })
   expect(view.failures).toEqual({ bug_suspected: 1, conflict: 1 })
   expect((await made.service.items(id)).get('part-1')).toMatchObject({

@@ -216,6 +216,14 @@ describe('a download link', () => {
     expect((await fetch(await linkOf(newer))).status).toBe(200)
   })
 
+  it('is good for nothing once its operation was cancelled after the publish', async () => {
+    const id = await published({ chunks: 1, key: 'cancelled' })
+    const link = await linkOf(id)
+    await set(`superseded_at = now(), supersede_reason = 'cancel'`, id)
+    expect(await refusal(link)).toEqual([410, 'artifact-gone'])
+    expect(await artifactOf(id)).toMatchObject({ supersede_reason: 'cancel', superseded_by: null, download: null })
+  })
+
   it('tells when the object itself is missing, before it answers', async () => {
     const id = await published({ chunks: 1, key: 'missing' })
     await made.objects.deleteFolder(`artifacts/1/${parseId('op', id)}`)

@@ -40,7 +40,7 @@ export interface ArtifactService {
 export const openArtifactService = async (): Promise<ArtifactService> => {
   const root = mkdtempSync(path.join(os.tmpdir(), 'opledger-artifacts-'))
   const directory = path.join(root, 'objects')
-  const objects = await openObjectStore({ kind: 'file', directory })
+  const objects = await openObjectStore({ kind: 'file', directory, required: true })
   const service = await openTestService({
     typeFiles: [artifactTypeFile],
     downloads: { objects, secret: DOWNLOAD_SECRET },

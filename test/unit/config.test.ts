@@ -241,12 +241,13 @@ describe('artifacts', () => {
 
   it('are kept in the data directory, or where it is said', () => {
     expect(loadConfig({}, 'start')).toMatchObject({
-      artifactStore: { kind: 'file', directory: path.resolve('.opledger/artifacts') },
+      artifactStore: { kind: 'file', directory: path.resolve('.opledger/artifacts'), required: false },
       downloadSecret: null,
     })
     expect(loadConfig({ OPLEDGER_ARTIFACT_STORE: 'file:here' }, 'start').artifactStore).toEqual({
       kind: 'file',
       directory: path.resolve('here'),
+      required: true,
     })
     expect(loadConfig(s3, 'start').artifactStore).toEqual({
       kind: 's3',

@@ -56,7 +56,10 @@ const startS3 = async (): Promise<Server> => {
 
 beforeAll(async () => {
   s3 = await startS3()
-  stores.set('file', await openObjectStore({ kind: 'file', directory: path.join(directory, 'objects') }))
+  stores.set(
+    'file',
+    await openObjectStore({ kind: 'file', directory: path.join(directory, 'objects'), required: true }),
+  )
   stores.set(
     's3',
     await openObjectStore({
@@ -131,7 +134,11 @@ it('s3: names stand behind the prefix', () => {
 it('file: only its owner may enter the directory; what cannot be one stops the start', async () => {
   expect(statSync(path.join(directory, 'objects')).mode & 0o777).toBe(0o700)
   writeFileSync(path.join(directory, 'taken'), '')
-  await expect(openObjectStore({ kind: 'file', directory: path.join(directory, 'taken') })).rejects.toThrow(
+  const taken = { kind: 'file', directory: path.join(directory, 'taken') } as const
+  await expect(openObjectStore({ ...taken, required: true })).rejects.toThrow(
     /^OPLEDGER_ARTIFACT_STORE: .*taken cannot be used as a directory/,
   )
+  // a default that cannot be used is missed by those only who make artifacts
+  const store = await openObjectStore({ ...taken, required: false })
+  await expect(store.put('a/b', pieces('x'), options)).rejects.toThrow()
 })

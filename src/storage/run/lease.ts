@@ -58,7 +58,10 @@
  *  cancelled, not explained        the settle sweep settles again, and the facts say that items are unexplained.
  *  explained, not settled          the same; explaining again finds no row.
  *
- * Lock order (L1): operation → shards ascending → effects by key → retries, cases, ledger, events. A compensation locks the
+ * Artifact types depart in one thing: what a lost worker left in flight is tried again, not `uncertain`, and their last item
+ * is decided by the fence of its commit. The header of publish.ts says why.
+ *
+ * Lock order (L1): operation → shards ascending → effects by key → retries, cases, ledger, events → artifacts. A compensation locks the
  * effects that it undoes behind its own ones; compensation.ts says why this is no circle, and marks them in the same commit.
  */
 
