@@ -40,14 +40,14 @@
  *
  *   intent (step 1) ─converge: applied─▶ item_retries (next_step, step 2) ─claim retry─▶ intent (step 2) ─▶ … ─▶ applied
  *
- *  E. Whoever applies a step that is not the last (worker, late worker, lookup, callback, operator; or finds it applied by
+ *  F. Whoever applies a step that is not the last (worker, late worker, lookup, callback, operator; or finds it applied by
  *     another: `explainKnownKeys`, `closeExplainedDoubts`) puts the item into `item_retries` at the next step in the same
  *     commit. The ledger gets an observation (STEP_APPLIED, STEP_ALREADY_APPLIED), as the item has no outcome by it. What
  *     called the item uncertain is taken back: `failed`, class transient, NEXT_STEP_DUE, with the retry that follows.
  *     An item that had failed for good is not set going by late evidence: it stays failed, for a replay to go on with.
- *  F. A step is claimed like any other effect: under the fence, once, and never from `applied`. So a replay, which has the
+ *  G. A step is claimed like any other effect: under the fence, once, and never from `applied`. So a replay, which has the
  *     same keys, walks over the steps that are applied and sends the first that is not.
- *  G. A cancel gives the next steps up as it gives retries up. Before the operation is final, `explainStopped` says of each
+ *  H. A cancel gives the next steps up as it gives retries up. Before the operation is final, `explainStopped` says of each
  *     item between two steps that it is `failed`, class transient, STOPPED_BETWEEN_STEPS, and names what was applied: nobody
  *     may read that nothing happened to it. A pause needs no entry: the item waits on.
  *
@@ -61,8 +61,9 @@
  * Artifact types depart in one thing: what a lost worker left in flight is tried again, not `uncertain`, and their last item
  * is decided by the fence of its commit. The header of publish.ts says why.
  *
- * Lock order (L1): operation → shards ascending → effects by key → retries, cases, ledger, events → artifacts. A compensation locks the
- * effects that it undoes behind its own ones; compensation.ts says why this is no circle, and marks them in the same commit.
+ * Lock order (L1): operation → shards ascending → effects by key → retries, cases, ledger, events → artifacts. A
+ * compensation locks the effects that it undoes behind its own ones; compensation.ts says why this is no circle, and marks
+ * them in the same commit.
  */
 
 /** A shard, named by its key. */
