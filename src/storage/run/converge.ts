@@ -7,7 +7,7 @@
  * moves nothing changes nothing. What a compensation undoes follows in the same commit (compensation.ts).
  *
  * A step that is applied and is not the item's last one gives the item no outcome: it puts it into `item_retries` at the next
- * step (invariant E of lease.ts). Which step an effect is stands in its row, the order of them in the shard's.
+ * step (invariant F of lease.ts). Which step an effect is stands in its row, the order of them in the shard's.
  *
  * It is an upsert because `UPDATE … FROM unnest` fell into a bad plan on large tables (1.7k instead of 5.1k items/s).
  */

@@ -5,7 +5,7 @@ import { lockOperation } from '../stops.ts'
 const ITEMS_PER_STATEMENT = 10_000
 
 /**
- * Says of each item that a cancel stopped between two steps what became of it (invariant G of lease.ts): `failed`, class
+ * Says of each item that a cancel stopped between two steps what became of it (invariant H of lease.ts): `failed`, class
  * transient, with the steps that were applied. The item stays in `item_retries`, given up like a retry; the reason `stopped`
  * keeps it from being explained twice. An item that has an outcome at its step keeps it: that tells as much.
  */
