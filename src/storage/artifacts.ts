@@ -34,8 +34,8 @@ export const readArtifact = async ({ sql }: Connection, named: Named): Promise<A
       supersede_reason as "supersedeReason", floor(extract(epoch from now()))::float8 as "nowSeconds",
       floor(extract(epoch from expires_at))::float8 as "expiresSeconds"
     from artifacts
-    where case when ${byLink} then id = ${byLink ? named.id : null}::uuid
-      else tenant_id = ${byLink ? null : named.tenantId}::int and operation_id = ${byLink ? null : named.operationId}::uuid end`
+    where id = ${byLink ? named.id : null}::uuid
+      or (tenant_id = ${byLink ? null : named.tenantId}::int and operation_id = ${byLink ? null : named.operationId}::uuid)`
   return row ?? null
 }
 

@@ -6,7 +6,7 @@ import postgres from 'postgres'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { type ArtifactService, openArtifactService } from '../support/artifacts.ts'
 import { until, waitForExit } from '../support/processes.ts'
-import { holdOperation, untilWaiting } from '../support/races.ts'
+import { holdOperation } from '../support/races.ts'
 import { expectConserved, PROCESSES_MS, principal, untilStatus } from '../support/service.ts'
 import { artifactTypeFile } from '../support/service-artifact-type.ts'
 import { openWorkerFleet, type WorkerFleet } from '../support/worker-process.ts'
@@ -122,9 +122,18 @@ it('kill -9 after the commit: it is published once, and another worker settles',
   // a publish does not touch the operation; what comes after it does, and waits here
   const held = await holdOperation(made.service.url, id)
   gate.open('wait-part-0')
-  await untilWaiting(made.service.database, 1)
-  const published = await made.service.database.query(({ sql }) => sql<{ id: string }>`select id from artifacts`)
-  expect(published).toHaveLength(1)
+  const { database } = made.service
+  const rows = () => database.query(({ sql }) => sql<{ id: string }>`select id from artifacts`)
+  await until('it is published', async () => (await rows()).length === 1)
+  await until('the worker waits for the operation', async () => {
+    const waiting = await database.query(
+      ({ sql }) => sql`
+        select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+          and query ilike '%update operations%'`,
+    )
+    return waiting.length > 0
+  })
+  const published = await rows()
   worker.kill('SIGKILL')
   await waitForExit(worker.child)
   await held.commit()
