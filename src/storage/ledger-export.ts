@@ -81,7 +81,7 @@ export const readEntries = (
 ): Promise<ExportedEntry[]> => {
   const { fromOrd, toOrd, period, after } = bounds
   return sql<ExportedEntry>`
-    select operation_id as "operationId", ord, seq::float8 as seq, item_key as "itemKey", step, attempt, state,
+    select operation_id as "operationId", ord, seq::float8 as seq, item_key as "itemKey", nullif(step, '') as step, attempt, state,
       failure_class as "failureClass", reason_code as "reasonCode", message, effect_key as "effectKey",
       input_hash as "inputHash", effect_ref as "effectRef", evidence_ref as "evidenceRef", source, actor,
       observed_at as "observedAt", worker_id as "workerId", code_version as "codeVersion"
