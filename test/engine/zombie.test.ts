@@ -105,7 +105,10 @@ describe('a worker that lost its lease', () => {
 
       for (const key of ['a', 'b', 'c']) calls.answer(key)
       await eventually('the late evidence closed them', async () => (await service.view(id)).counts.uncertain <= 1)
-      const late = (await service.ledger(id)).filter((entry) => entry.source === 'late_worker')
+      // the fourth was never sent; whether a takeover had called it uncertain before the first worker said so is a matter of luck
+      const late = (await service.ledger(id)).filter(
+        ({ source, itemKey }) => source === 'late_worker' && itemKey !== 'd',
+      )
       expect(late.map((entry) => [entry.itemKey, entry.state, entry.workerId])).toEqual(
         ['a', 'b', 'c'].map((key) => [key, 'applied', zombie.workerId]),
       )
