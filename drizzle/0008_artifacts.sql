@@ -31,6 +31,7 @@ CREATE UNIQUE INDEX artifacts_current ON artifacts (tenant_id, type, artifact_ke
 -- a download link names an id and carries its own proof; it knows no tenant
 CREATE INDEX artifacts_link ON artifacts (id);
 CREATE INDEX artifacts_kept ON artifacts (expires_at) WHERE removed_at IS NULL;
+CREATE INDEX artifacts_superseded ON artifacts (superseded_at) WHERE removed_at IS NULL AND superseded_at IS NOT NULL;
 --> statement-breakpoint
 -- Operations that may have objects in the store: written before the first object, removed after the last sweep.
 CREATE TABLE artifact_workspaces (

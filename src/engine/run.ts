@@ -5,6 +5,7 @@
 import { convergeEvidence } from '../services/converge.ts'
 import { report } from '../services/evidence-reports.ts'
 import { settleOperation } from '../services/settle.ts'
+import type { Evidence } from '../storage/run/converge.ts'
 import { finishShard } from '../storage/run/finish.ts'
 import { readOrphanedIntents } from '../storage/run/window.ts'
 import { markStarted } from '../storage/settle.ts'
@@ -49,7 +50,7 @@ const explainOrphans = async (context: RunContext, held: HeldShard): Promise<voi
       readOrphanedIntents(connection, lease, ORPHANS_PER_STEP),
     )
     if (orphans.length === 0) return
-    await convergeEvidence(context, lease, {
+    const evidence = {
       source: 'recovery',
       epoch: lease.epoch,
       workerId: lease.workerId,
@@ -61,7 +62,8 @@ const explainOrphans = async (context: RunContext, held: HeldShard): Promise<voi
           ? unsentReport({ ...orphan, resend: false })
           : report(orphan, { effect: 'uncertain', item: 'uncertain', reasonCode: 'WORKER_LOST' }),
       ),
-    })
+    } satisfies Evidence
+    await convergeEvidence(context, lease, evidence, { doublesMatter: type.effect !== 'artifact' })
     held.step()
   }
 }

@@ -11,7 +11,7 @@ const ABSENT = {
 } as const
 
 /** How long after the last instant at which a send could begin its absence cannot change any more. */
-export const absenceStableAfterMs = ({ executor }: Pick<OperationType, 'executor'>): number =>
+export const absenceStableAfterMs = (executor: OperationType['executor']): number =>
   executor.kind === 'external' ? executor.callTimeoutMs + (lookupAfterMs(executor) ?? 0) : 0
 
 /** What is reported of an effect that is confirmed absent: another attempt, or a failure that stands. */

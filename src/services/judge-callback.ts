@@ -1,6 +1,7 @@
 import { assertNever } from '../domain/assert.ts'
 import { type CallbackDecision, type CallbackOutcome, decideCallback } from '../domain/callback.ts'
-import type { CallbackStatement, OperationType } from '../domain/operation-type.ts'
+import { parseCompensationKey } from '../domain/compensation.ts'
+import { type CallbackStatement, executorOf, type OperationType } from '../domain/operation-type.ts'
 import {
   type CallbackStanding,
   type CallbackTarget,
@@ -58,7 +59,8 @@ interface Judgement {
 const judge = async (context: JudgeContext, type: OperationType, event: JudgedEvent): Promise<Judgement> => {
   const { statement, target } = event
   const evidenceRef = evidenceOf(event.eventId)
-  const stableAfterMs = absenceStableAfterMs(type)
+  const compensating = parseCompensationKey(statement.effectKey) !== null
+  const stableAfterMs = absenceStableAfterMs(executorOf(type, compensating) ?? type.executor)
   for (let looks = 0; looks < LOOKS_MAX; looks++) {
     const standing = await context.database.query((connection) =>
       readCallbackStanding(connection, target, statement.effectKey, evidenceRef),

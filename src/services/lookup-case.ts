@@ -78,7 +78,7 @@ export const lookUp = async (context: LookupContext, due: DueLookup, actor: stri
           attempt: due.attempt,
           traceparent: null,
         })
-  const stableAfterMs = absenceStableAfterMs(type)
+  const stableAfterMs = absenceStableAfterMs(executor)
   const decision = decideLookup({
     outcome: outcome.state,
     stable: due.sinceSendByMs >= stableAfterMs,

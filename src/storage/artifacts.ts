@@ -99,9 +99,12 @@ export const readEndedArtifacts = async (
   limit: number,
 ): Promise<{ tenantId: number; id: string; object: string }[]> => {
   const rows = await sql<{ tenant_id: number; id: string; object: string }>`
-    select tenant_id, id, object from artifacts
-    where removed_at is null and (expires_at <= now() or superseded_at is not null)
-    order by expires_at limit ${limit}`
+    (select tenant_id, id, object from artifacts
+      where removed_at is null and expires_at <= now() order by expires_at limit ${limit})
+    union
+    (select tenant_id, id, object from artifacts
+      where removed_at is null and superseded_at is not null order by superseded_at limit ${limit})
+    limit ${limit}`
   return rows.map((row) => ({ tenantId: row.tenant_id, id: row.id, object: row.object }))
 }
 

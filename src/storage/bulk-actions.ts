@@ -44,12 +44,12 @@ export const insertBulkAction = async (
   const candidates = candidateStatuses(action.action)
   const [row] = await db.execute<{ targets: number; stored: boolean }>(text`
     with candidate as materialized (
-      select ${operations.id} as id, row_number() over (order by ${operations.createdAt}, ${operations.id}) - 1 as ord
-      from ${operations}
-      where ${operationConditions(action.tenantId, action.filter)}
-        and ${operations.status} = any(${texts(candidates)}::text[])
-        and (${action.action !== 'cancel'}::boolean or ${operations.cancelRequestedAt} is null)
-      limit ${BULK_TARGETS_MAX + 1}),
+      select id, row_number() over (order by created_at, id) - 1 as ord from (
+        select ${operations.id} as id, ${operations.createdAt} as created_at from ${operations}
+        where ${operationConditions(action.tenantId, action.filter)}
+          and ${operations.status} = any(${texts(candidates)}::text[])
+          and (${action.action !== 'cancel'}::boolean or ${operations.cancelRequestedAt} is null)
+        order by created_at, id limit ${BULK_TARGETS_MAX + 1}) matching),
     n as (select count(*)::int as n from candidate),
     b as (
       insert into bulk_actions (tenant_id, id, action, status, filter, scope, reason, rate_per_second, requested_by,

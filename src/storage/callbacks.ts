@@ -204,10 +204,10 @@ export const noteAbsence = (
       where tenant_id = ${target.tenantId} and operation_id = ${target.operationId}::uuid and shard = ${target.shard}
       for no key update`
     const written = await sql`
-      insert into ledger_entries (tenant_id, operation_id, ord, item_key, attempt, state, reason_code, message, effect_key,
-        send, input_hash, effect_ref, evidence_ref, source, actor, code_version)
-      select e.tenant_id, e.operation_id, e.ord, e.item_key, e.attempt, null, ${REPORTED_ABSENT}, 'reported: absent',
-        e.effect_key, e.send, e.input_hash, ${said.effectRef}, ${said.evidenceRef}, 'callback', ${said.actor},
+      insert into ledger_entries (tenant_id, operation_id, ord, item_key, step, attempt, state, reason_code, message,
+        effect_key, send, input_hash, effect_ref, evidence_ref, source, actor, code_version)
+      select e.tenant_id, e.operation_id, e.ord, e.item_key, e.step, e.attempt, null, ${REPORTED_ABSENT},
+        'reported: absent', e.effect_key, e.send, e.input_hash, ${said.effectRef}, ${said.evidenceRef}, 'callback', ${said.actor},
         ${said.codeVersion}
       from effects e
       where e.tenant_id = ${target.tenantId} and e.effect_key = ${said.effectKey} and e.state = 'uncertain'

@@ -38,7 +38,12 @@ export const readPartStarts = async (
       where tenant_id = ${tenantId} and items_total > 0 and started_at is not null
         and created_at < ${period.to}::timestamptz and (completed_at is null or completed_at >= ${period.from}::timestamptz
           or exists (select from operation_shards s where s.tenant_id = o.tenant_id and s.operation_id = o.id
-            and s.last_progress_at >= ${period.from}::timestamptz)))
+            and s.last_progress_at >= ${period.from}::timestamptz)
+          -- what a compensation writes into this ledger moves nothing of the operation itself
+          or exists (select from operations c
+            join operation_shards s on s.tenant_id = c.tenant_id and s.operation_id = c.id
+            where c.tenant_id = o.tenant_id and c.compensates = o.id
+              and s.last_progress_at >= ${period.from}::timestamptz)))
     select o.id, (k * ${itemsPerPart}::bigint - o.before)::int as ord
     from o, generate_series((o.before + ${itemsPerPart}::bigint - 1) / ${itemsPerPart}::bigint,
       (o.before + o.items - 1) / ${itemsPerPart}::bigint) k
@@ -59,7 +64,10 @@ export const readPeriodOperations = async (
       and (${to}::uuid is null or id <= ${to}::uuid) and (${after}::uuid is null or id > ${after}::uuid)
       and created_at < ${period.to}::timestamptz and (completed_at is null or completed_at >= ${period.from}::timestamptz
         or exists (select from operation_shards s where s.tenant_id = o.tenant_id and s.operation_id = o.id
-          and s.last_progress_at >= ${period.from}::timestamptz))
+          and s.last_progress_at >= ${period.from}::timestamptz)
+        or exists (select from operations c
+          join operation_shards s on s.tenant_id = c.tenant_id and s.operation_id = c.id
+          where c.tenant_id = o.tenant_id and c.compensates = o.id and s.last_progress_at >= ${period.from}::timestamptz))
     order by id limit ${limit}`
   return rows.map((row) => row.id)
 }

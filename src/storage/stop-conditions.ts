@@ -28,7 +28,7 @@ export const readArmedOperations = (
   limit: number,
 ): Promise<ArmedOperation[]> =>
   sql<ArmedOperation>`
-    select o.tenant_id as "tenantId", o.id as "operationId", o.type, 
+    select o.tenant_id as "tenantId", o.id as "operationId", o.type,
       o.replay_of is not null or o.compensates is not null as "isGuarded",
       o.stop_if as "stopIf", s.uncertain, s.rejected, s.ended
     from operations o, lateral (
@@ -36,7 +36,7 @@ export const readArmedOperations = (
         coalesce(sum(failed_validation_rejected), 0)::float8 as rejected,
         coalesce(sum(applied + skipped + failed + uncertain), 0)::float8 as ended
       from operation_shards where tenant_id = o.tenant_id and operation_id = o.id) s
-    where o.completed_at is null and o.status = 'running' 
+    where o.completed_at is null and o.status = 'running'
       and (o.replay_of is not null or o.compensates is not null or o.stop_if <> '[]')
       and (o.tenant_id, o.id) > (${after.tenantId}::int, ${after.operationId}::uuid)
     order by o.tenant_id, o.id limit ${limit}`

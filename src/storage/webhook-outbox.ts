@@ -90,13 +90,13 @@ export const takeDueDeliveries = async (
   })
 }
 
-/** Those whose last try has lost its sender. */
+/** Those whose last try has lost its sender: a try that ended leaves no hold behind. */
 const failWornOut = async (sql: Sql, { limit, triesMax }: Take): Promise<void> => {
   await sql`
     with worn as materialized (
       select tenant_id, id from webhook_deliveries
-      where state = 'pending' and next_attempt_at <= now() and tries >= ${triesMax}
-      order by next_attempt_at limit ${limit} for no key update skip locked),
+      where state = 'pending' and held_until <= now() and next_attempt_at <= now() and tries >= ${triesMax}
+      order by held_until limit ${limit} for no key update skip locked),
     log as (
       update webhook_attempts a set error = 'SENDER_LOST'
       from worn w where a.tenant_id = w.tenant_id and a.delivery_id = w.id and a.duration_ms is null)

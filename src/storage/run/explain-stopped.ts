@@ -37,10 +37,14 @@ const explainSome = (
           and r.step <> s.steps[1] and (r.prior_state is null or r.reason = 'next_step')
         order by r.ord limit ${ITEMS_PER_STATEMENT}),
       -- late evidence for a send that was given back counts from what the item is now
+      held as materialized (
+        select e.tenant_id, e.effect_key
+        from effects e join stopped x on e.tenant_id = x.tenant_id and e.effect_key = x.effect_key
+          and e.operation_id = x.operation_id and e.ord = x.ord
+        where e.state = 'absent' order by e.effect_key for no key update of e),
       known as (
-        update effects e set item_state = 'failed', item_class = 'transient' from stopped x
-        where e.tenant_id = x.tenant_id and e.effect_key = x.effect_key and e.operation_id = x.operation_id
-          and e.ord = x.ord and e.state = 'absent'),
+        update effects e set item_state = 'failed', item_class = 'transient' from held h
+        where e.tenant_id = h.tenant_id and e.effect_key = h.effect_key),
       marked as (
         update item_retries r set reason = 'stopped', prior_state = 'failed', prior_class = 'transient' from stopped x
         where r.tenant_id = x.tenant_id and r.operation_id = x.operation_id and r.ord = x.ord),
