@@ -84,6 +84,11 @@ const anchorsOf = (file: string): string[] =>
       .replaceAll(' ', '-'),
   )
 
+/** One that fails does not leave the shells of the others behind. */
+const allOf = async (walks: readonly Promise<void>[]): Promise<void> => {
+  for (const ended of await Promise.allSettled(walks)) if (ended.status === 'rejected') throw ended.reason
+}
+
 describe('a newcomer', () => {
   const root = mkdtempSync(path.join(os.tmpdir(), 'opledger-walk-'))
   const children: ChildProcess[] = []
@@ -136,7 +141,7 @@ describe('a newcomer', () => {
     }
     const { readme, pages } = WALKS.plain
     // beside each other: both mostly wait
-    await Promise.all([walk(blocksOf('README.md', readme), settings), walkPages(pages)])
+    await allOf([walk(blocksOf('README.md', readme), settings), walkPages(pages)])
   })
 
   it('walks with a type and a provider of their own, as written', { timeout: WALKS_MS }, async () => {
@@ -161,6 +166,6 @@ describe('a newcomer', () => {
     const { readme, pages } = WALKS.own
     // the provider numbers its grants, and the README knows the first two
     await walk([...prelude, ...blocksOf('README.md', readme)], settings)
-    await Promise.all(pages.map((page) => walkPages([page])))
+    await allOf(pages.map((page) => walkPages([page])))
   })
 })

@@ -24,6 +24,9 @@ const ROOT = fileURLToPath(new URL('../../', import.meta.url))
 /** Ends the output of one command; its expected output is the comment that follows. */
 const SEPARATOR = '\u001e'
 
+/** A shell that has not ended by then is killed; what it did not print is told as a difference. */
+const SHELL_MS = 270_000
+
 /** `file` is relative to the root of the project. */
 export const shellBlocksOf = (file: string): ShellBlock[] => {
   const blocks: ShellBlock[] = []
@@ -75,6 +78,7 @@ const run = async (commands: readonly Command[], { instead, env }: WalkSettings)
     cwd: ROOT,
     env: { ...process.env, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
+    timeout: SHELL_MS,
   })
   let output = ''
   let errors = ''
