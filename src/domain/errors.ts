@@ -44,7 +44,6 @@ export const ERROR_CODES = [
   'idempotency-key-required',
   'idempotency-key-reused',
   'invalid-predecessor',
-  'not-available-yet',
   'invalid-callback-url',
   'webhooks-not-configured',
   'version-conflict',

@@ -284,12 +284,6 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
       '`after` names something that is no operation of the caller, or the same one twice. Nothing was stored. An operation can only name such that exist before it, so no cycle can be written.',
     action: 'Use the `id` of accepted operations as they were given. `errors` points to the entries.',
   },
-  'not-available-yet': {
-    status: 422,
-    title: 'This is not available yet',
-    meaning: 'The request uses a documented member that this version does not act on. Nothing was stored.',
-    action: 'Leave the member out that the detail names.',
-  },
   'invalid-callback-url': {
     status: 422,
     title: 'The callback URL cannot be used',

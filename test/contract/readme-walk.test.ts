@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { randomBytes } from 'node:crypto'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import os from 'node:os'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -7,140 +8,164 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { choosePort } from '../../src/embedded/postmaster.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { spawnScript, waitForExit, waitForLine } from '../support/processes.ts'
+import { type ShellBlock, shellBlocksOf, type WalkSettings, walk } from '../support/walks.ts'
 
-/** The README's walks, run by a shell as they stand there. What a command prints is the comment below it. */
-const readme = readFileSync(new URL('../../README.md', import.meta.url), 'utf8')
+/** Some hundred commands, each a new process, on a machine that has other things to do. */
+const WALKS_MS = 300_000
 
-/** Ends the output of one command; its expected output is the comment that follows. */
-const SEPARATOR = '\u001e'
+const ROOT = fileURLToPath(new URL('../../', import.meta.url))
+const DOCUMENTS = ['README.md', ...readdirSync(`${ROOT}docs`).map((name) => `docs/${name}`)]
 
-/** Some fifty commands, each a new process, on a machine that has other things to do. */
-const WALK_MS = 180_000
-
-interface Step {
-  command: string
-  /** Null: the README says nothing of what it prints. */
-  prints: string | null
+/** With the service as `npm start` brings it, and with the types and the provider of the examples. */
+const WALKS = {
+  plain: {
+    readme: ['## A walk with curl'],
+    pages: ['docs/after.md', 'docs/artifacts.md', 'docs/bulk-actions.md', 'docs/webhooks.md'],
+  },
+  own: {
+    readme: [
+      '### With a type and a provider of your own',
+      '### From a failure to its replay',
+      '### Take it back', // of the shell above: it undoes what stands in $GRANT
+    ],
+    pages: ['docs/callbacks.md', 'docs/compensation.md', 'docs/steps.md'],
+  },
 }
 
-/** The shell blocks of a section, as commands with what they print. */
-const stepsOf = (heading: string): Step[] => {
-  const from = readme.indexOf(`\n${heading}\n`)
-  expect(from, heading).toBeGreaterThan(0)
-  const section = readme.slice(from + heading.length + 2)
-  const text = section.slice(0, section.search(/^#{2,3} /m))
-  const steps: Step[] = []
-  for (const [, block = ''] of text.matchAll(/^```sh\n([\s\S]*?)^```$/gm)) {
-    let command: string[] = []
-    for (const line of [...block.split('\n'), '']) {
-      if (line.startsWith('# ')) {
-        const last = command.length > 0 ? { command: command.join('\n'), prints: '' } : steps.pop()
-        command = []
-        if (last) steps.push({ ...last, prints: `${last.prints ?? ''} ${line.slice(2)}` })
-      } else command.push(line)
+/** Blocks that are not walked, by how they begin: this test starts what they start, on ports and with a secret of its own. */
+const STARTED_HERE = [
+  'npm install && npm start',
+  'node examples/types/provider.mjs',
+  'DIRECTORY_URL=http://127.0.0.1:4000 ',
+  'WEBHOOK_SECRET=$(cat .opledger/webhook-secret) node examples/webhooks/receiver.mjs',
+  'export WEBHOOK_SECRET=whsec_',
+]
+const isWalked = ({ text }: ShellBlock): boolean => !STARTED_HERE.some((begin) => text.startsWith(begin))
+
+const blocksOf = (document: string, headings?: readonly string[]): ShellBlock[] =>
+  shellBlocksOf(document).filter((block) => isWalked(block) && (headings?.includes(block.heading) ?? true))
+
+/** The definitions of `O` and `get`, which every later block uses. */
+const prelude = blocksOf('README.md', WALKS.plain.readme).slice(0, 1)
+
+describe('the documents', () => {
+  it('have no shell block that is neither walked nor started by this test', () => {
+    const { plain, own } = WALKS
+    expect(['README.md', ...plain.pages, ...own.pages].toSorted()).toEqual(DOCUMENTS.toSorted())
+    const walked = [...plain.readme, ...own.readme]
+    expect([...new Set(blocksOf('README.md').map(({ heading }) => heading))]).toEqual(walked)
+    const begins = DOCUMENTS.flatMap(shellBlocksOf).map(({ text }) => text)
+    for (const begin of STARTED_HERE)
+      expect(
+        begins.some((text) => text.startsWith(begin)),
+        begin,
+      ).toBe(true)
+  })
+
+  it.each(DOCUMENTS)('%s begins its commands with the definitions that they use', (document) => {
+    expect(blocksOf(document)[0]?.text).toBe(prelude[0]?.text)
+  })
+
+  it.each([...DOCUMENTS, 'CONTRIBUTING.md'])('%s links to what there is', (document) => {
+    const text = readFileSync(`${ROOT}${document}`, 'utf8')
+    for (const [, target = '', anchor] of text.matchAll(/\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)/g)) {
+      const file = target === '' ? `${ROOT}${document}` : path.join(ROOT, path.dirname(document), target)
+      expect(existsSync(file), `${document}: ${target}`).toBe(true)
+      if (anchor !== undefined) expect(anchorsOf(file), `${document}: ${target}#${anchor}`).toContain(anchor)
     }
-    if (command.some((line) => line !== '')) steps.push({ command: command.join('\n'), prints: null })
-  }
-  return steps
-}
-
-const words = (text: string): string => text.replace(/\s+/g, ' ').trim()
-
-/** A remark stands in parentheses behind the output, `…` for anything, and large numbers differ from run to run. */
-const pattern = (prints: string): RegExp => {
-  const plain = words(prints.replace(/ {3,}\([^)]*\)/g, ''))
-  const escaped = plain.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
-  return new RegExp(`^${escaped.replace(/\d{3,}/g, '\\d+').replace(/…/g, '.*')}$`)
-}
-
-const run = async (steps: readonly Step[], base: string): Promise<string[]> => {
-  const script = steps
-    .map(({ command }) => command.replace('http://127.0.0.1:3000', base))
-    .map((command) => `${command}\nprintf '${SEPARATOR}'`)
-    .join('\n')
-  const shell = spawn('bash', ['-c', script], { stdio: ['ignore', 'pipe', 'pipe'] })
-  let output = ''
-  let errors = ''
-  shell.stdout.on('data', (chunk) => {
-    output += String(chunk)
   })
-  shell.stderr.on('data', (chunk) => {
-    errors += String(chunk)
-  })
-  await waitForExit(shell)
-  expect(errors).toBe('')
-  return output.split(SEPARATOR).map(words)
+})
+
+const anchorsOf = (file: string): string[] =>
+  [...readFileSync(file, 'utf8').matchAll(/^#{1,6} (.*)$/gm)].map(([, title = '']) =>
+    title
+      .toLowerCase()
+      .replace(/[^\w\- ]/g, '')
+      .replaceAll(' ', '-'),
+  )
+
+/** One that fails does not leave the shells of the others behind. */
+const allOf = async (walks: readonly Promise<void>[]): Promise<void> => {
+  for (const ended of await Promise.allSettled(walks)) if (ended.status === 'rejected') throw ended.reason
 }
 
-const asWritten = async (steps: readonly Step[], base: string): Promise<void> => {
-  const printed = await run(steps, base)
-  const checked = steps.filter((step) => step.prints !== null)
-  expect(checked.length).toBeGreaterThan(1)
-  for (const [index, step] of steps.entries()) {
-    if (step.prints !== null) expect(printed[index], step.command).toMatch(pattern(step.prints))
-  }
-}
-
-describe('the README', () => {
+describe('a newcomer', () => {
   const root = mkdtempSync(path.join(os.tmpdir(), 'opledger-walk-'))
   const children: ChildProcess[] = []
   let database: TestDatabase
-  let base: string
-  let prelude: Step[]
+  let port: number
+  let settings: WalkSettings
 
-  const start = async (env: Record<string, string>): Promise<void> => {
-    const child = spawnScript('../../src/start.ts', [], {
-      env: { PATH: process.env.PATH, DATABASE_URL: database.url, OPLEDGER_DATA_DIR: root, LOG_LEVEL: 'warn', ...env },
-    })
+  const start = async (env: Record<string, string> = {}): Promise<void> => {
+    const given = { DATABASE_URL: database.url, OPLEDGER_DATA_DIR: root, LOG_LEVEL: 'warn', PORT: String(port) }
+    const child = spawnScript('../../src/start.ts', [], { env: { PATH: process.env.PATH, ...given, ...env } })
     children.push(child)
     await waitForLine(child, /^opledger is ready/)
   }
-  const stop = async (): Promise<void> => {
-    for (const child of children.splice(0)) {
-      child.kill('SIGTERM')
-      await waitForExit(child)
-    }
+  const startExample = async (file: string, ready: RegExp, env: Record<string, string>): Promise<void> => {
+    const child = spawn(process.execPath, [`${ROOT}examples/${file}`], { env, stdio: ['ignore', 'pipe', 'inherit'] })
+    children.push(child)
+    await waitForLine(child, ready)
+  }
+  const walkPages = async (pages: readonly string[]): Promise<void> => {
+    for (const page of pages) await walk(blocksOf(page), settings)
   }
 
   beforeAll(async () => {
     database = await createTestDatabase()
-    const port = await choosePort(null)
-    base = `http://127.0.0.1:${port}`
-    // the definitions of `O` and `get`, which every later block uses
-    prelude = stepsOf('## A walk with curl').slice(0, 1)
+    port = await choosePort(null)
   })
-  afterEach(stop)
+  afterEach(async () => {
+    for (const child of children.splice(0)) {
+      child.kill('SIGTERM')
+      await waitForExit(child)
+    }
+  })
   afterAll(async () => {
     await database.drop()
     rmSync(root, { recursive: true, force: true })
   })
 
-  it('walks with curl, as written', { timeout: WALK_MS }, async () => {
-    await start({ PORT: new URL(base).port })
-    await asWritten(stepsOf('## A walk with curl'), base)
+  it('walks with curl, as written', { timeout: WALKS_MS }, async () => {
+    await start()
+    const receiverPort = await choosePort(null)
+    await startExample('webhooks/receiver.mjs', /^webhooks are received/, {
+      PORT: String(receiverPort),
+      WEBHOOK_SECRET: readFileSync(path.join(root, 'webhook-secret'), 'utf8').trim(),
+    })
+    settings = {
+      instead: {
+        'http://127.0.0.1:3000': `http://127.0.0.1:${port}`,
+        'http://127.0.0.1:4001': `http://127.0.0.1:${receiverPort}`,
+      },
+    }
+    const { readme, pages } = WALKS.plain
+    // beside each other: both mostly wait
+    await allOf([walk(blocksOf('README.md', readme), settings), walkPages(pages)])
   })
 
-  it('walks from a failure to its replay, as written', { timeout: WALK_MS }, async () => {
+  it('walks with a type and a provider of their own, as written', { timeout: WALKS_MS }, async () => {
     const providerPort = await choosePort(null)
-    const provider = spawn(
-      process.execPath,
-      [fileURLToPath(new URL('../../examples/types/provider.mjs', import.meta.url))],
-      {
-        env: { PORT: String(providerPort) },
-        stdio: ['ignore', 'pipe', 'inherit'],
-      },
-    )
-    children.push(provider)
-    await waitForLine(provider, /^directory service/)
+    const secret = `whsec_${randomBytes(32).toString('base64')}`
+    await startExample('types/provider.mjs', /^directory service/, { PORT: String(providerPort) })
     await start({
-      PORT: new URL(base).port,
       DIRECTORY_URL: `http://127.0.0.1:${providerPort}`,
       OPLEDGER_SECRET_DIRECTORY_TOKEN: 'local',
-      OPLEDGER_TYPES: fileURLToPath(new URL('../../examples/types/grant-role.yaml', import.meta.url)),
+      OPLEDGER_SECRET_DIRECTORY_WEBHOOK: secret,
+      OPLEDGER_TYPES: ['grant-role', 'grant-by-callback', 'hand-over']
+        .map((name) => `${ROOT}examples/types/${name}.yaml`)
+        .join(),
     })
-    // its first two blocks start the provider and the service
-    const own = stepsOf('### With a type and a provider of your own').slice(2)
-    await asWritten([...prelude, ...own], base)
-    await asWritten([...prelude, ...stepsOf('### From a failure to its replay')], base)
+    settings = {
+      instead: {
+        'http://127.0.0.1:3000': `http://127.0.0.1:${port}`,
+        'http://127.0.0.1:4000': `http://127.0.0.1:${providerPort}`,
+      },
+      env: { WEBHOOK_SECRET: secret },
+    }
+    const { readme, pages } = WALKS.own
+    // the provider numbers its grants, and the README knows the first two
+    await walk([...prelude, ...blocksOf('README.md', readme)], settings)
+    await allOf(pages.map((page) => walkPages([page])))
   })
 })
