@@ -8,3 +8,8 @@ ALTER TABLE operation_shards ADD COLUMN compensating boolean NOT NULL DEFAULT fa
 ALTER TABLE replay_preflights
   ADD COLUMN kind text NOT NULL DEFAULT 'replay',
   ADD CONSTRAINT replay_preflights_kind CHECK (kind IN ('replay', 'compensation'));
+--> statement-breakpoint
+-- The effect key of a step of an item, as src/domain/steps.ts makes it.
+CREATE FUNCTION step_effect_key(item_effect_key text, step text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+  SELECT CASE step WHEN '' THEN item_effect_key ELSE item_effect_key || '/' || step END
+$$;

@@ -336,17 +336,17 @@ export const childEnvironment = (decided: {
   databaseUrl: string
   auth: Config['auth']
   webhookPrivateAddresses: PrivateAddresses
-  /** Of the secret that `start` made; null: the environment has one. */
+  /** Of the secrets that `start` keeps; null: the environment has one. */
   webhookSecretFile: string | null
-  downloadSecret: string
+  downloadSecretFile: string | null
 }): Record<string, string | undefined> => {
-  const { DATABASE_URL_FILE: _url, OPLEDGER_DOWNLOAD_SECRET_FILE: _secret, ...inherited } = process.env
+  const { DATABASE_URL_FILE: _url, ...inherited } = process.env
   return {
     ...inherited,
     DATABASE_URL: decided.databaseUrl,
     AUTH: decided.auth,
     OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES: decided.webhookPrivateAddresses,
     ...(decided.webhookSecretFile === null ? {} : { [`${WEBHOOK_SECRET}_FILE`]: decided.webhookSecretFile }),
-    [DOWNLOAD_SECRET]: decided.downloadSecret,
+    ...(decided.downloadSecretFile === null ? {} : { [`${DOWNLOAD_SECRET}_FILE`]: decided.downloadSecretFile }),
   }
 }

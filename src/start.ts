@@ -2,10 +2,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type Config, childEnvironment, loadConfigFromProcess, localUrl } from './config.ts'
 import { ConfigurationError } from './domain/errors.ts'
 import { type SupervisedChild, superviseChild } from './embedded/child-process.ts'
-import { keepSecret } from './embedded/download-secret.ts'
+import { keepSecret } from './embedded/kept-secret.ts'
 import { startEmbeddedPostgres } from './embedded/postgres.ts'
 import { canListen } from './embedded/postmaster.ts'
-import { ensureWebhookSecret } from './embedded/webhook-secret.ts'
 import { describeStart } from './embedded/welcome.ts'
 import { createLog, type Log } from './log.ts'
 import { loadOperationTypes } from './operation-types/registry.ts'
@@ -94,9 +93,9 @@ const main = async (): Promise<void> => {
     await migrate({ url: databaseUrl })
     if (shutdown.requested) throw new BootAborted()
 
-    const webhookSecretFile = config.webhookSecrets.length > 0 ? null : ensureWebhookSecret(config.dataDir)
-    const downloadSecret = config.downloadSecret ?? (await keepSecret(config.dataDir))
-    const env = childEnvironment({ ...config, databaseUrl, webhookSecretFile, downloadSecret })
+    const webhookSecretFile = config.webhookSecrets.length > 0 ? null : keepSecret(config.dataDir, 'webhook-secret')
+    const downloadSecretFile = config.downloadSecret === null ? keepSecret(config.dataDir, 'download-secret') : null
+    const env = childEnvironment({ ...config, databaseUrl, webhookSecretFile, downloadSecretFile })
     const names = ['api', ...Array<'worker'>(config.workers).fill('worker')] as const
     for (const name of names) children.push(superviseChild({ name, env, log, onConfigurationError: fail }))
     const base = localUrl(config.host, config.port)

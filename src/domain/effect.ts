@@ -8,6 +8,9 @@
  */
 import { assertNever } from './assert.ts'
 
+/** Of an effect's key, that of a step included. Compensations have longer ones (domain/compensation.ts). */
+export const EFFECT_KEY_BYTES_MAX = 1_000
+
 export const EFFECT_STATES = ['intent', 'applied', 'uncertain', 'absent', 'compensated'] as const
 export type EffectState = (typeof EFFECT_STATES)[number]
 

@@ -71,6 +71,8 @@ export const runExternal = async (
   // a window uses half a second of the rate at most, so that calls are spread and a stop never waits long for its turn
   const rateMax = Math.max(1, Math.ceil((type.ratePerSecond ?? Number.POSITIVE_INFINITY) / 2))
   const hasSteps = lease.steps.length > 0
+  // a compensation undoes an item as a whole
+  const steps = lease.compensating ? [] : type.steps
   const queue: ClaimedItem[] = []
   const answered: Report[] = []
   let ahead: RunnableItem[] = []
@@ -220,7 +222,7 @@ export const runExternal = async (
       answered.push(unsentReport(item))
       return
     }
-    if (!hasStep(type.steps, item.step)) {
+    if (!hasStep(steps, item.step)) {
       answered.push(sentReport(type, item, unknownStep(item.step)))
       return
     }

@@ -3,7 +3,7 @@ import type { CallbackReceiver, CallbackStatement, Json } from '../domain/operat
 import { type CallbackDefinition, DefinitionError, TYPE_LIMITS } from '../domain/operation-type-definition.ts'
 import { usableRef } from './answers.ts'
 import { openSecrets, openVerifier } from './callback-signature.ts'
-import { checkEffectKey } from './effect-key.ts'
+import { canBeEffectKey } from './effect-key.ts'
 import { readPointer, textOf } from './json-pointer.ts'
 import type { TemplateScope } from './placeholders.ts'
 import { compileAt } from './request-template.ts'
@@ -44,7 +44,7 @@ const readEvent = (definition: CallbackDefinition, event: Json): CallbackStateme
   if (rule === undefined) return null
   const effectKey = textOf(readPointer(event, definition.effect_key))
   // a key that no effect can have names none of ours
-  if (effectKey === undefined || 'issue' in checkEffectKey(effectKey)) return null
+  if (effectKey === undefined || !canBeEffectKey(effectKey)) return null
   const effectRef = rule.ref === undefined ? undefined : usableRef(textOf(readPointer(event, rule.ref)))
   return { effectKey, state: rule.state, ...(effectRef === undefined ? {} : { effectRef }) }
 }

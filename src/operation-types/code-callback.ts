@@ -4,7 +4,7 @@ import type { CallbackReceiver, Json } from '../domain/operation-type.ts'
 import { TYPE_LIMITS } from '../domain/operation-type-definition.ts'
 import { usableRef } from './answers.ts'
 import { openSecrets, openVerifier } from './callback-signature.ts'
-import { checkEffectKey } from './effect-key.ts'
+import { canBeEffectKey } from './effect-key.ts'
 import type { CodeCallback } from './handlers.ts'
 
 const statement = z.object({
@@ -26,7 +26,7 @@ export const codeCallback = ({ secrets, tolerance_seconds, read }: CodeCallback)
     const answer = read(event)
     if (answer === null) return null
     const { effectKey, state, effectRef } = statement.parse(answer)
-    if ('issue' in checkEffectKey(effectKey)) return null
+    if (!canBeEffectKey(effectKey)) return null
     const usable = usableRef(effectRef)
     return { effectKey, state, ...(usable === undefined ? {} : { effectRef: usable }) }
   },

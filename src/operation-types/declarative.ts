@@ -86,7 +86,7 @@ export const buildDeclarativeType = (entry: Json, context: DeclarativeContext): 
         input: item.input,
         itemKey: item.key,
         // as long as it can get
-        compensationKey: compensationKey({ effectKey: made.key, send: SEND_MAX }),
+        compensationKey: compensationKey({ effectKey: made.key, step: policy.steps.at(-1) ?? '', send: SEND_MAX }),
         operationId: item.rootOperationId,
       }
       for (const { step, template } of requests) {

@@ -1,13 +1,13 @@
 /** The effect key of an item: the same target and the same intent give the same key, in whichever operation. */
-import { isReservedKey } from '../domain/compensation.ts'
+import { isReservedKey, REGISTRY_KEY_BYTES_MAX } from '../domain/compensation.ts'
+import { EFFECT_KEY_BYTES_MAX } from '../domain/effect.ts'
 import type { InputIssue, Json } from '../domain/operation-type.ts'
 import { DefinitionError } from '../domain/operation-type-definition.ts'
 import { stepKeyBytes } from '../domain/steps.ts'
 import { describePart, renderText, type Template, type TemplateScope } from './placeholders.ts'
 import { compileAt } from './request-template.ts'
 
-/** Of an effect's key: what is left of it for the key of an item whose effects are its steps. */
-const EFFECT_KEY_BYTES_MAX = 1_000
+/** What is left for the key of an item whose effects are its steps. */
 export const itemKeyBytesMax = (steps: readonly string[]): number => EFFECT_KEY_BYTES_MAX - stepKeyBytes(steps)
 
 export interface EffectKeyItem {
@@ -39,25 +39,20 @@ export const compileEffectKey = (
 
 /** Also for keys that code makes. */
 export const checkEffectKey = (key: string, bytesMax = EFFECT_KEY_BYTES_MAX): EffectKeyResult => {
+  const fault = isReservedKey(key)
+    ? 'an effect key that only a compensation has (compensate:<number>:…)'
+    : keyFault(key, bytesMax)
+  return fault === null ? { key } : { issue: { pointer: '', detail: `makes ${fault}` } }
+}
+
+/** Whether an effect can have this key, be it an item's, a step's or a compensation's: what a provider tells us names ours. */
+export const canBeEffectKey = (key: string): boolean => keyFault(key, REGISTRY_KEY_BYTES_MAX) === null
+
+const keyFault = (key: string, bytesMax: number): string | null => {
   const bytes = Buffer.byteLength(key)
-  if (bytes === 0) return { issue: { pointer: '', detail: 'makes an empty effect key' } }
-  if (bytes > bytesMax) {
-    return {
-      issue: {
-        pointer: '',
-        detail: `makes an effect key of ${bytes} bytes; at most ${bytesMax} are allowed`,
-      },
-    }
-  }
-  if (isReservedKey(key)) {
-    return {
-      issue: { pointer: '', detail: 'makes an effect key that only a compensation has (compensate:<number>:…)' },
-    }
-  }
-  if (/\0|\p{Surrogate}/u.test(key)) {
-    return { issue: { pointer: '', detail: 'makes an effect key with U+0000 or a lone surrogate' } }
-  }
-  return { key }
+  if (bytes === 0) return 'an empty effect key'
+  if (bytes > bytesMax) return `an effect key of ${bytes} bytes; at most ${bytesMax} are allowed`
+  return /\0|\p{Surrogate}/u.test(key) ? 'an effect key with U+0000 or a lone surrogate' : null
 }
 
 const assertAllowed = (template: Template): void => {

@@ -8,7 +8,8 @@ import { type CompensationScope, HASH_CHUNK, UNKNOWN_KEYS_MAX } from './prefligh
 
 /**
  * Its targets are items whose outcome is `applied`, and whose effect still is, by this very operation: what was skipped is
- * somebody else's, and what is compensated is done.
+ * somebody else's, and what is compensated is done. The effect is the one that the outcome's entry names, which is the last
+ * step's where an item has steps; earlier ones may have been applied by an operation before, which this one replays.
  */
 export interface CompensationFacts {
   status: OperationStatus
@@ -50,7 +51,7 @@ export const readCompensationFacts = async (
       select coalesce(sum(version), 0) as version, max(last_progress_at) as last_progress_at
       from operation_shards where tenant_id = ${key.tenantId} and operation_id = ${key.operationId}::uuid),
     item as materialized (
-      select distinct on (ord) ord, item_key, state from ledger_entries
+      select distinct on (ord) ord, item_key, state, effect_key from ledger_entries
       where tenant_id = ${key.tenantId} and operation_id = ${key.operationId}::uuid and state is not null
       order by ord, seq desc),
     n as (
@@ -58,10 +59,7 @@ export const readCompensationFacts = async (
       from item),
     target as materialized (
       select t.ord, e.send
-      from item t
-        join operation_items i
-          on i.tenant_id = ${key.tenantId} and i.operation_id = ${key.operationId}::uuid and i.ord = t.ord
-        join effects e on e.tenant_id = ${key.tenantId} and e.effect_key = i.effect_key
+      from item t join effects e on e.tenant_id = ${key.tenantId} and e.effect_key = t.effect_key
       where t.state = 'applied' and e.state = 'applied' and e.operation_id = ${key.operationId}::uuid and e.ord = t.ord
         and (${keys}::text[] is null or t.item_key = any(${keys}::text[]))),
     chunk as (
@@ -108,11 +106,11 @@ export const insertCompensation = (
   )
 
 /** What stands before the send and before the effect key in the key of a compensation, as the domain writes it. */
-const [KEY_START = '', KEY_MIDDLE = ''] = compensationKey({ effectKey: '', send: 0 }).split('0')
+const [KEY_START = '', KEY_MIDDLE = ''] = compensationKey({ effectKey: '', step: '', send: 0 }).split('0')
 
 /**
  * Copies the targets among the items [from, to), the last one first, to the place `at` and on. Input and item key stay; the
- * effect key is that of the undoing of this send.
+ * effect key is that of the undoing of this send, of the item as a whole.
  */
 const copyItems = async (
   sql: Sql,
@@ -122,17 +120,17 @@ const copyItems = async (
   const keys = scope.itemKeys === null ? null : texts(scope.itemKeys)
   const [copied] = await sql<{ items: number }>`
     with item as (
-      select distinct on (ord) ord, state from ledger_entries
+      select distinct on (ord) ord, state, effect_key from ledger_entries
       where tenant_id = ${tenantId} and operation_id = ${of}::uuid and ord >= ${from} and ord < ${to} and state is not null
       order by ord, seq desc),
     copied as (
       insert into operation_items (tenant_id, operation_id, ord, item_key, effect_key, input, input_hash)
       select i.tenant_id, ${id}::uuid, ${at} + row_number() over (order by i.ord desc) - 1, i.item_key,
-        ${KEY_START}::text || e.send || ${KEY_MIDDLE}::text || e.effect_key, i.input, i.input_hash
+        ${KEY_START}::text || step_effect_key(e.send::text, e.step) || ${KEY_MIDDLE}::text || i.effect_key, i.input, i.input_hash
       from item t
         join operation_items i
           on i.tenant_id = ${tenantId} and i.operation_id = ${of}::uuid and i.ord = t.ord and i.ord >= ${from} and i.ord < ${to}
-        join effects e on e.tenant_id = ${tenantId} and e.effect_key = i.effect_key
+        join effects e on e.tenant_id = ${tenantId} and e.effect_key = t.effect_key
       where t.state = 'applied' and e.state = 'applied' and e.operation_id = ${of}::uuid and e.ord = i.ord
         and (${keys}::text[] is null or i.item_key = any(${keys}::text[]))
       returning 1)

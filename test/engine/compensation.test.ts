@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { formatId } from '../../src/domain/ids.ts'
+import type { Json } from '../../src/domain/operation-type.ts'
 import { buildCodeType, defineOperationType } from '../../src/operation-types/code.ts'
 import type { OperationView } from '../../src/services/views.ts'
 import { type EffectServer, startEffectServer } from '../support/effect-server.ts'
@@ -31,6 +32,21 @@ const undo = {
 }
 const undoLookup = { ...grantLookup(100), url: '{env.EFFECTS_URL}/grants/{compensation_key}' }
 
+const STEPS = ['reserve', 'pay', 'ship']
+/** What a step does, the input's member of its name says. Its undoing tells the server which effect it was given. */
+const orderType = () => {
+  const { http, ...type } = grantType('order', {
+    ...CALM,
+    concurrency: CONCURRENCY,
+    parallelism: 2,
+    retry: { max_attempts: 1 },
+  })
+  const { request, outcome } = http as { request: Record<string, Json>; outcome: Json }
+  const steps = STEPS.map((name) => ({ name, request: { ...request, body: { mode: `{input.${name}}` } }, outcome }))
+  const headers = { 'Idempotency-Key': '{compensation_key} of {effect_key}' }
+  return { ...type, http: { steps, compensate: { ...undo, headers } } }
+}
+
 let effects: EffectServer
 let service: TestService
 let fleet: WorkerFleet
@@ -39,6 +55,7 @@ const file = writeTypeFile([
   grantType('grant-asked', CALM, { lookup: grantLookup(100), compensate: undo }),
   grantType('grant-resent', CALM, { provider_idempotent_hours: 24, compensate: undo }),
   grantType('grant-undo-asked', CALM, { compensate: { ...undo, lookup: undoLookup } }),
+  orderType(),
 ])
 
 beforeAll(async () => {
@@ -86,6 +103,12 @@ const undoings = async (effectKeys: readonly string[]): Promise<string[]> => {
   )
   const byKey = new Map(rows.map((row) => [row.effect_key, row.send]))
   return effectKeys.map((key) => `compensate:${byKey.get(key)}:${key}`)
+}
+const sendOf = async (effectKey: string): Promise<number> => {
+  const [row] = await service.database.query(
+    ({ sql }) => sql<{ send: number }>`select send from effects where effect_key = ${effectKey}`,
+  )
+  return row?.send ?? 0
 }
 /** Undoings that the provider was asked for, in the order of their first request. */
 const undone = (prefix: string): string[] =>
@@ -148,6 +171,76 @@ describe('a compensation', { timeout: PROCESSES_MS }, () => {
     expect(new Set(await states(keys))).toEqual(new Set(['compensated']))
     expect(undone('back').slice(50).sort()).toEqual([...anew].sort())
     expect(Math.max(...undone('back').map((key) => effects.entry(key).applied))).toBe(1)
+  })
+
+  it('of items with steps asks once for each item, and then all steps are sent again', async () => {
+    const items = itemsOf('steps', 12)
+    const stepKeys = items.flatMap(({ key }) => STEPS.map((step) => `order:${key}/${step}`))
+    const original = await apply('order', items)
+    const { id } = await compensate(original.id)
+    const view = await untilStatus(service, id, 'succeeded')
+    expect(view).toMatchObject({ compensates: original.id, counts: { total: 12, applied: 12 } })
+    const expected = await Promise.all(
+      items.map(async ({ key }) => `compensate:${await sendOf(`order:${key}/ship`)}/ship:order:${key} of order:${key}`),
+    )
+    expect(undone('steps').sort()).toEqual([...expected].sort())
+    expect(expected.map((key) => effects.entry(key))).toEqual(
+      expected.map(() => expect.objectContaining({ requests: 1, applied: 1 })),
+    )
+    expect(new Set(await states(stepKeys))).toEqual(new Set(['compensated']))
+    expect((await observations(original.id)).map(({ itemKey, step }) => `order:${itemKey}/${step}`).sort()).toEqual(
+      [...stepKeys].sort(),
+    )
+    expect(await service.view(original.id)).toMatchObject({ counts: { applied: 12 }, compensatedBy: [id] })
+    expect(await preflight(original.id)).toMatchObject({ blockedBy: ['nothing-to-compensate'] })
+    for (const one of [original.id, id]) await expectConserved(service, one)
+
+    const again = await apply('order', items)
+    expect(again.counts).toMatchObject({ applied: 12, skipped: 0 })
+    expect(stepKeys.map((key) => effects.entry(key).applied)).toEqual(stepKeys.map(() => 2))
+    const second = await compensate(again.id)
+    await untilStatus(service, second.id, 'succeeded')
+    expect(new Set(await states(stepKeys))).toEqual(new Set(['compensated']))
+    expect(undone('steps')).toHaveLength(24)
+  })
+
+  it('of items that a replay brought to their end takes back what the first run did of them, too', async () => {
+    const { id: first } = await service.submit('order', [
+      ...itemsOf('whole', 1),
+      ...itemsOf('late', 1, { pay: 'busy_once' }),
+    ])
+    const view = await untilStatus(service, first, 'partially_succeeded')
+    expect(view.counts).toMatchObject({ applied: 1, failed: 1 })
+    const asked = await service.services.preflightReplay(principal, first, { scope: null })
+    const { operation: rest } = await service.services.replayOperation(principal, first, {
+      preflightId: asked.id,
+      reason: 'again',
+      force: [],
+      ifMatchVersion: null,
+    })
+    await untilStatus(service, rest.id, 'succeeded')
+    const late = STEPS.map((step) => `order:late-00/${step}`)
+    const { id } = await compensate(rest.id)
+    await untilStatus(service, id, 'succeeded')
+    expect(await states(late)).toEqual(['compensated', 'compensated', 'compensated'])
+    expect((await observations(rest.id)).map(({ step }) => step)).toEqual(STEPS)
+    expect(await observations(first)).toEqual([])
+    expect(await states(STEPS.map((step) => `order:whole-00/${step}`))).toEqual(['applied', 'applied', 'applied'])
+    expect(await preflight(first)).toMatchObject({ compensationTargets: 1, appliedTargets: 1, allowed: true })
+  })
+
+  it('of items with steps that hangs leaves all of them applied until a person knows', async () => {
+    const original = await apply('order', itemsOf('doubt', 1, { undo: 'apply_then_hang' }))
+    const keys = STEPS.map((step) => `order:doubt-00/${step}`)
+    const { id } = await compensate(original.id)
+    await untilStatus(service, id, 'reconciliation_required')
+    expect(new Set(await states(keys))).toEqual(new Set(['applied']))
+    await resolve((await openCase(id)).id, 'applied')
+    await untilStatus(service, id, 'succeeded')
+    expect(new Set(await states(keys))).toEqual(new Set(['compensated']))
+    expect((await observations(original.id)).map(({ step, source }) => [step, source])).toEqual(
+      STEPS.map((step) => [step, 'operator']),
+    )
   })
 
   it('stands in the history of each item, as what it is', async () => {

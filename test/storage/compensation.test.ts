@@ -2,18 +2,22 @@
 import { randomUUID } from 'node:crypto'
 import { uuidv7 } from 'uuidv7'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { compensationKey } from '../../src/domain/compensation.ts'
 import type { Executor } from '../../src/domain/operation-type.ts'
 import { compensateOperation } from '../../src/services/compensate.ts'
 import { preflightCompensation } from '../../src/services/preflight-compensation.ts'
 import { preflightReplay } from '../../src/services/preflight-replay.ts'
 import { replayOperation } from '../../src/services/replay.ts'
 import { resolveCase } from '../../src/services/resolve-case.ts'
+import { settleOperation } from '../../src/services/settle.ts'
 import { insertCompensation, type NewCompensation } from '../../src/storage/compensations.ts'
 import { type Database, openDatabase } from '../../src/storage/database.ts'
 import { readPreflight } from '../../src/storage/replays.ts'
+import { claimRetries, explainKnownKeys } from '../../src/storage/run/claim-retries.ts'
 import { claimExpiredShards, claimReadyShards } from '../../src/storage/run/claim-shards.ts'
+import { finishShard } from '../../src/storage/run/finish.ts'
 import type { ClaimedShard } from '../../src/storage/run/lease.ts'
-import { readOrphanedIntents } from '../../src/storage/run/window.ts'
+import { readDueRetries, readOrphanedIntents } from '../../src/storage/run/window.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import {
   type PlantedItem,
@@ -32,6 +36,7 @@ import {
   NO_WAKE_UPS,
   raceBehind,
   readShard,
+  storeOperation,
   TENANT,
   tell,
   wipe,
@@ -562,5 +567,254 @@ test('a replay of a compensation compensates too, in one shard, and is not liste
   const noMore = plantedTypes(plantedType('grant'))
   expect(await preflightReplay({ database, types: noMore }, operator, id, { scope: null })).toMatchObject({
     blockedBy: ['replay-in-progress', 'no-compensation'],
+  })
+})
+
+describe('an item with steps', () => {
+  const STEPS = ['reserve', 'pay', 'ship']
+  const said = { effect: 'applied', item: 'applied', effectRef: 'ref' } as const
+  const busy = { effect: 'absent', item: 'failed', failureClass: 'transient', reasonCode: 'BUSY' } as const
+  const done = { effect: 'applied', item: 'applied', effectRef: 'undone' } as const
+  const stepStates = async (key: string) => {
+    const rows = await database.query(
+      ({ sql }) => sql<{ step: string; state: string; send: number }>`
+        select step, state, send from effects where effect_key like ${`${key}/%`}`,
+    )
+    return Object.fromEntries(rows.map((row) => [row.step, `${row.state} ${row.send}`]))
+  }
+  const claimDue = async (lease: ClaimedShard): Promise<void> => {
+    const ords = await database.query((connection) => readDueRetries(connection, lease, 10))
+    await claimRetries(database, lease, ords, { sendByMs: 1_000, resendWithinMs: 3_600_000 })
+    await explainKnownKeys(database, lease, ords, 'c1')
+  }
+  const at = (key: string, step: string, ord = 0, send = 1) => ({ ord, effectKey: `${key}/${step}`, send })
+  const end = async (lease: ClaimedShard): Promise<void> => {
+    await finishShard(database, lease)
+    await settleOperation(context(), TENANT, lease.operationId)
+  }
+  /** Walks the items of the shard through the steps from `from` on, each with this send. */
+  const walk = async (lease: ClaimedShard, keys: readonly string[], from = STEPS[0], send = 1): Promise<void> => {
+    for (const step of STEPS.slice(STEPS.indexOf(from ?? ''))) {
+      for (const [ord, key] of keys.entries()) await tell(database, lease, at(key, step, ord, send), said)
+      await claimDue(lease)
+    }
+    await end(lease)
+  }
+  const submit = async (keys: readonly string[]): Promise<ClaimedShard> => {
+    await storeOperation(database, {
+      items: keys.map((key) => ({ key: `item-${key}`, effectKey: key })),
+      steps: STEPS,
+    })
+    const lease = await claimOne(database)
+    await claimWindow(database, lease, 0, keys.length)
+    return lease
+  }
+  const applyAll = async (keys: readonly string[]): Promise<string> => {
+    const lease = await submit(keys)
+    await walk(lease, keys)
+    return lease.operationId
+  }
+  const undo = async (of: string) => {
+    const { id } = await compensate(of)
+    const lease = await claimOne(database, UNDOING)
+    expect(lease).toMatchObject({ operationId: id, compensating: true, steps: [] })
+    await claimWindow(database, lease, 0, lease.toOrd)
+    return { id, lease }
+  }
+  const own = (key: string, ord = 0, send = 1) => ({ ord, effectKey: `compensate:1/ship:${key}`, send })
+  const all = (standing: string) => ({ reserve: standing, pay: standing, ship: standing })
+  const observed = async (id: string) =>
+    (
+      await database.query(
+        ({ sql }) => sql<{ item_key: string; step: string }>`
+          select item_key, step from ledger_entries
+          where operation_id = ${id}::uuid and reason_code = 'COMPENSATED' order by seq`,
+      )
+    ).map(({ item_key, step }) => `${item_key} ${step}`)
+  /** A first run that got as far as `pay`, which failed, and its replay, which did the rest. */
+  const replayed = async (): Promise<{ first: string; second: string }> => {
+    const first = await submit(['k'])
+    await tell(database, first, at('k', 'reserve'), said)
+    await claimDue(first)
+    await tell(database, first, at('k', 'pay'), busy)
+    await end(first)
+    const stepped = { ...context(), types: plantedTypes(plantedType('grant', { steps: STEPS })) }
+    const { id: preflightId } = await preflightReplay(stepped, operator, first.operationId, { scope: null })
+    const { id } = await replayOperation(stepped, operator, first.operationId, {
+      preflightId,
+      reason: 'again',
+      force: [],
+      ifMatchVersion: null,
+    })
+    const second = await claimOne(database)
+    expect(second).toMatchObject({ operationId: id, steps: STEPS })
+    await claimWindow(database, second, 0, 1)
+    await claimDue(second)
+    await claimDue(second)
+    await tell(database, second, at('k', 'pay', 0, 2), said)
+    await claimDue(second)
+    await walk(second, ['k'], 'ship')
+    return { first: first.operationId, second: id }
+  }
+
+  test('is one target, under the key of the item and the send of its last step', async () => {
+    const of = await applyAll(['b', 'a'])
+    expect(await preflight(of)).toMatchObject({ compensationTargets: 2, appliedTargets: 2, allowed: true })
+    const { id } = await compensate(of)
+    expect(await itemsOf(id)).toEqual([
+      { ord: 0, item_key: 'item-a', effect_key: compensationKey({ effectKey: 'a', step: 'ship', send: 1 }) },
+      { ord: 1, item_key: 'item-b', effect_key: 'compensate:1/ship:b' },
+    ])
+  })
+
+  test('is a target by its last step only: not where that is not applied any more, or by another operation', async () => {
+    const of = await applyAll(['a', 'b', 'c', 'd'])
+    await database.query(
+      ({ sql }) => sql`
+        update effects set state = case effect_key when 'a/ship' then 'compensated' else state end,
+          operation_id = case when effect_key in ('b/ship', 'c/pay') then ${randomUUID()}::uuid else operation_id end`,
+    )
+    const { compensationTargets } = await preflight(of)
+    const { id } = await compensate(of)
+    expect((await itemsOf(id)).map((item) => item.item_key)).toEqual(['item-d', 'item-c'])
+    expect(compensationTargets).toBe(2)
+  })
+
+  test('that stopped on its way is no target', async () => {
+    const lease = await submit(['k'])
+    await tell(database, lease, at('k', 'reserve'), said)
+    await claimDue(lease)
+    await tell(database, lease, at('k', 'pay'), busy)
+    await end(lease)
+    expect(await preflight(lease.operationId)).toMatchObject({ blockedBy: ['nothing-to-compensate'] })
+  })
+
+  test('is compensated in all its steps by one undoing, each with an observation of its own', async () => {
+    const of = await applyAll(['a', 'b'])
+    const { lease } = await undo(of)
+    await tell(database, lease, own('b', 0), done)
+    expect([await stepStates('a'), await stepStates('b')]).toEqual([all('applied 1'), all('compensated 1')])
+    await tell(database, lease, own('a', 1), done)
+    await tell(database, lease, own('a', 1), done)
+    expect([await stepStates('a'), await stepStates('b')]).toEqual([all('compensated 1'), all('compensated 1')])
+    expect(await observed(of)).toEqual([
+      ...STEPS.map((step) => `item-b ${step}`),
+      ...STEPS.map((step) => `item-a ${step}`),
+    ])
+    await end(lease)
+    expect(await preflight(of)).toMatchObject({ blockedBy: ['nothing-to-compensate'] })
+  })
+
+  test.each([
+    ['another send of its last step', (of: string) => ({ key: 'k/ship', send: 2, operation: of, state: 'applied' })],
+    ['a last step of another operation', () => ({ key: 'k/ship', send: 1, operation: randomUUID(), state: 'applied' })],
+    ['a last step that is undone', (of: string) => ({ key: 'k/ship', send: 1, operation: of, state: 'compensated' })],
+  ])('is left alone as a whole where the fence finds %s', async (_name, change) => {
+    const of = await applyAll(['k'])
+    const { lease } = await undo(of)
+    const { key, send, operation, state } = change(of)
+    await database.query(
+      ({ sql }) => sql`
+        update effects set send = ${send}, operation_id = ${operation}::uuid, state = ${state} where effect_key = ${key}`,
+    )
+    await tell(database, lease, own('k'), done)
+    expect(await stepStates('k')).toEqual({ ...all('applied 1'), ship: `${state} ${send}` })
+    expect(await observed(of)).toEqual([])
+  })
+
+  test('whose first step an earlier run applied: the replay is what is compensated, with that step', async () => {
+    const { first, second } = await replayed()
+    expect(await stepStates('k')).toEqual({ ...all('applied 1'), pay: 'applied 2' })
+    expect(await preflight(first)).toMatchObject({ blockedBy: ['nothing-to-compensate'] })
+    const { lease } = await undo(second)
+    const before = await Promise.all([first, second].map(entriesOf))
+    await tell(database, lease, own('k'), done)
+    expect(await stepStates('k')).toEqual({ ...all('compensated 1'), pay: 'compensated 2' })
+    expect(await observed(second)).toEqual(STEPS.map((step) => `item-k ${step}`))
+    expect(await entriesOf(first)).toEqual(before[0])
+    expect(await entriesOf(second)).toHaveLength((before[1]?.length ?? 0) + STEPS.length)
+  })
+
+  test('goes through all steps again afterwards; evidence of the undoing that comes late marks nothing then', async () => {
+    const of = await applyAll(['k'])
+    const { lease } = await undo(of)
+    await tell(database, lease, own('k'), { effect: 'uncertain', item: 'uncertain', reasonCode: 'TIMEOUT' })
+    await tell(database, lease, own('k'), { effect: 'absent', item: 'failed', failureClass: 'transient' }, 'operator')
+    await end(lease)
+    const second = await undo(of)
+    expect(await claimWindow(database, second.lease, 0, 1)).toBeNull()
+    await claimDue(second.lease)
+    await tell(database, second.lease, own('k', 0, 2), done)
+    await end(second.lease)
+    expect(await stepStates('k')).toEqual(all('compensated 1'))
+
+    const again = await submit(['k'])
+    await claimDue(again)
+    await walk(again, ['k'], 'reserve', 2)
+    expect(await stepStates('k')).toEqual(all('applied 2'))
+    const entriesBefore = await entriesOf(of)
+    for (const late of [lease, second.lease]) {
+      await tell(database, late, own('k'), done)
+      await tell(database, late, own('k', 0, 2), done)
+    }
+    expect(await stepStates('k')).toEqual(all('applied 2'))
+    expect(await entriesOf(of)).toEqual(entriesBefore)
+    expect(await preflight(again.operationId)).toMatchObject({ compensationTargets: 1, allowed: true })
+    expect(await itemsOf((await compensate(again.operationId)).id)).toMatchObject([
+      { effect_key: 'compensate:2/ship:k' },
+    ])
+  })
+
+  test('while a first step is sent again: late evidence marks nothing of it', async () => {
+    const of = await applyAll(['k'])
+    const { lease } = await undo(of)
+    await tell(database, lease, own('k'), done)
+    const again = await submit(['k'])
+    await claimDue(again)
+    await tell(database, again, at('k', 'reserve', 0, 2), said)
+    await tell(database, lease, own('k'), done, 'lookup')
+    expect(await stepStates('k')).toEqual({ reserve: 'applied 2', pay: 'compensated 1', ship: 'compensated 1' })
+  })
+
+  test.each([
+    ['the same: all of it is marked then', 1, all('compensated 1')],
+    ['another one: nothing is', 7, { ...all('applied 1'), ship: 'applied 7' }],
+  ])('waits for whoever holds its last step, whose send then is %s', async (_name, send, expected) => {
+    const of = await applyAll(['k'])
+    const { id, lease } = await undo(of)
+    const held = await holdOperation(testDatabase.url, id)
+    await held.sql`update effects set send = ${send} where effect_key = 'k/ship'`
+    await raceBehind(database, held, () => tell(database, lease, own('k'), done))
+    expect(await stepStates('k')).toEqual(expected)
+  })
+
+  test('two reports at once: one observation of each step', async () => {
+    const of = await applyAll(['k'])
+    const { lease } = await undo(of)
+    const held = await holdShard(testDatabase.url, lease)
+    const [first, second] = await raceBehind(
+      database,
+      held,
+      () => tell(database, lease, own('k'), done),
+      () => tell(database, lease, own('k'), done, 'lookup'),
+    )
+    expect([first.moved.size, second.moved.size]).toEqual([1, 0])
+    expect(await stepStates('k')).toEqual(all('compensated 1'))
+    expect(await observed(of)).toHaveLength(STEPS.length)
+  })
+
+  test('a fault behind the marking rolls both back: no item is half undone', async () => {
+    const of = await applyAll(['k'])
+    const { lease } = await undo(of)
+    await database.query(
+      ({ sql }) =>
+        sql`alter table ledger_entries add constraint die check (step <> 'ship' or reason_code <> 'COMPENSATED') not valid`,
+    )
+    await expect(tell(database, lease, own('k'), done)).rejects.toThrow()
+    await database.query(({ sql }) => sql`alter table ledger_entries drop constraint die`)
+    expect(await stepStates('k')).toEqual(all('applied 1'))
+    expect(await readShard(database, lease)).toMatchObject({ in_flight: 1, applied: 0 })
+    await tell(database, lease, own('k'), done)
+    expect(await stepStates('k')).toEqual(all('compensated 1'))
   })
 })

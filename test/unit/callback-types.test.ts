@@ -4,6 +4,8 @@ import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
+import { compensationKey, REGISTRY_KEY_BYTES_MAX, SEND_MAX } from '../../src/domain/compensation.ts'
+import { EFFECT_KEY_BYTES_MAX } from '../../src/domain/effect.ts'
 import { ConfigurationError } from '../../src/domain/errors.ts'
 import type { CallbackReceiver, Json } from '../../src/domain/operation-type.ts'
 import { buildCodeType, defineOperationType } from '../../src/operation-types/code.ts'
@@ -23,6 +25,7 @@ const VALUES: Record<string, string> = {
   BOTH: `${SECRETS[0]} ${SECRETS[1]}`,
   PLAIN: 'hunter2hunter2',
 }
+const LONGEST_KEY = compensationKey({ effectKey: 'x'.repeat(EFFECT_KEY_BYTES_MAX), step: '', send: SEND_MAX })
 const http = {
   request: { url: 'http://provider.test/pay' },
   outcome: [{ status: [200], state: 'applied' }],
@@ -146,7 +149,12 @@ describe('http.callback', () => {
     ['no key that is an object', { data: { status: 1, reference: {} } }, null],
     ['no key that is empty', { data: { status: 1, reference: '' } }, null],
     ['no key that no effect can have', { data: { status: 1, reference: 'a\u0000' } }, null],
-    ['no key that is too long', { data: { status: 1, reference: 'x'.repeat(1_001) } }, null],
+    ['no key that is too long', { data: { status: 1, reference: 'x'.repeat(REGISTRY_KEY_BYTES_MAX + 1) } }, null],
+    [
+      'the longest key of a compensation',
+      { data: { status: 1, reference: LONGEST_KEY } },
+      { effectKey: LONGEST_KEY, state: 'applied' },
+    ],
     [
       'no inherited member',
       { data: { status: 1, reference: 'k' }, constructor: 1 },

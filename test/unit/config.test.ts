@@ -218,20 +218,20 @@ it('children of start are told the database and the decided AUTH', () => {
     auth: 'off',
     webhookPrivateAddresses: 'allow',
     webhookSecretFile: null,
-    downloadSecret: 'a secret',
+    downloadSecretFile: null,
   } as const
   expect(childEnvironment(decided)).toMatchObject({
     DATABASE_URL: url,
     AUTH: 'off',
     OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES: 'allow',
   })
-  expect(childEnvironment(decided)).not.toHaveProperty('DATABASE_URL_FILE')
-  expect(childEnvironment(decided)).not.toHaveProperty('OPLEDGER_WEBHOOK_SECRET_FILE')
-  expect(childEnvironment({ ...decided, webhookSecretFile: '/x' })).toMatchObject({
+  for (const key of ['DATABASE_URL_FILE', 'OPLEDGER_WEBHOOK_SECRET_FILE', 'OPLEDGER_DOWNLOAD_SECRET_FILE']) {
+    expect(childEnvironment(decided)).not.toHaveProperty(key)
+  }
+  expect(childEnvironment({ ...decided, webhookSecretFile: '/x', downloadSecretFile: '/y' })).toMatchObject({
     OPLEDGER_WEBHOOK_SECRET_FILE: '/x',
+    OPLEDGER_DOWNLOAD_SECRET_FILE: '/y',
   })
-  expect(childEnvironment(decided)).toMatchObject({ OPLEDGER_DOWNLOAD_SECRET: 'a secret' })
-  expect(childEnvironment(decided)).not.toHaveProperty('OPLEDGER_DOWNLOAD_SECRET_FILE')
 })
 
 describe('artifacts', () => {

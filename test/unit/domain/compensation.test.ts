@@ -5,35 +5,63 @@ import {
   compensationVerdict,
   isReservedKey,
   parseCompensationKey,
+  REGISTRY_KEY_BYTES_MAX,
   SEND_MAX,
 } from '../../../src/domain/compensation.ts'
+import { EFFECT_KEY_BYTES_MAX } from '../../../src/domain/effect.ts'
+import { stepKeyBytes } from '../../../src/domain/steps.ts'
 
 describe('the effect key of a compensation', () => {
   test.each([
-    { effectKey: 'grant:7', send: 1 },
-    { effectKey: 'grant:7', send: 12 },
-    { effectKey: 'a:b:c', send: SEND_MAX },
-    { effectKey: 'compensate:1:inner', send: 2 },
-    { effectKey: 'two\nlines', send: 3 },
-  ])('$send of $effectKey names both, and is read again', (undone) => {
+    { effectKey: 'grant:7', step: '', send: 1 },
+    { effectKey: 'grant:7', step: '', send: 12 },
+    { effectKey: 'grant:7', step: 'ship', send: 12 },
+    { effectKey: 'a:b:c', step: '', send: SEND_MAX },
+    { effectKey: '/a:b/c', step: 'a_b-9', send: SEND_MAX },
+    { effectKey: 'compensate:1:inner', step: '', send: 2 },
+    { effectKey: 'compensate:1/a:inner', step: 'b', send: 2 },
+    { effectKey: 'two\nlines', step: '', send: 3 },
+  ])('$send $step of $effectKey names all, and is read again', (undone) => {
     expect(parseCompensationKey(compensationKey(undone))).toEqual(undone)
   })
 
-  test('is another one for another send', () => {
-    const [first, second] = [1, 2].map((send) => compensationKey({ effectKey: 'k', send }))
-    expect([first, second]).toEqual(['compensate:1:k', 'compensate:2:k'])
+  test('is another one for another send, and for another last step', () => {
+    const undone = { effectKey: 'k', step: '', send: 1 }
+    const keys = [undone, { ...undone, send: 2 }, { ...undone, step: 'ship' }].map(compensationKey)
+    expect(keys).toEqual(['compensate:1:k', 'compensate:2:k', 'compensate:1/ship:k'])
   })
 
-  test.each(['k', 'compensate:k', 'compensate:0:k', 'compensate:01:k', 'compensate:1:', 'xcompensate:1:k', ''])(
-    '"%s" is none',
-    (key) => {
-      expect(parseCompensationKey(key)).toBeNull()
-      expect(isReservedKey(key)).toBe(false)
-    },
-  )
+  test.each([
+    'k',
+    'compensate:k',
+    'compensate:0:k',
+    'compensate:01:k',
+    'compensate:1:',
+    'compensate:1/:k',
+    'compensate:1/Ship:k',
+    'compensate:1/ship:',
+    'compensate:/ship:k',
+    'xcompensate:1:k',
+    '',
+  ])('"%s" is none', (key) => {
+    expect(parseCompensationKey(key)).toBeNull()
+    expect(isReservedKey(key)).toBe(false)
+  })
 
-  test('is reserved', () => {
-    expect(isReservedKey('compensate:1:k')).toBe(true)
+  test.each(['compensate:1:k', 'compensate:1/ship:k'])('"%s" is reserved', (key) => {
+    expect(isReservedKey(key)).toBe(true)
+  })
+
+  test('is never longer than the registry takes, whatever it undoes', () => {
+    const step = 's'.repeat(32)
+    const longest = [
+      { effectKey: 'k'.repeat(EFFECT_KEY_BYTES_MAX), step: '', send: SEND_MAX },
+      { effectKey: 'k'.repeat(EFFECT_KEY_BYTES_MAX - stepKeyBytes([step])), step, send: SEND_MAX },
+    ]
+    expect(longest.map((undone) => compensationKey(undone).length)).toEqual([
+      REGISTRY_KEY_BYTES_MAX,
+      REGISTRY_KEY_BYTES_MAX,
+    ])
   })
 })
 
