@@ -1,6 +1,6 @@
 /**
- * Keeps stop conditions armed while a replay or a compensation runs: what a preflight would have refused pauses it, at a safe boundary, and
- * the operation's `error` names the condition. A person looks, resolves, and resumes; if the condition still holds then, it
+ * Keeps stop conditions armed while a replay or a compensation runs: what a preflight would have refused pauses it, at a
+ * safe boundary, and the operation's `error` names the condition. A person looks, resolves, and resumes; if the condition still holds then, it
  * pauses again.
  */
 import { evaluateStopConditions, parseStopCondition } from '../domain/replay.ts'

@@ -21,7 +21,10 @@ import type { Principal } from './principal.ts'
 import type { SubmitRequest } from './requests.ts'
 import type { SubmissionWriter } from './submission-writer.ts'
 
-/** What a submission came to: a new operation as it was stored, or one that has to be read (see `replayed`: the one that its idempotency key names). */
+/**
+ * What a submission came to: a new operation as it was stored, or one that has to be read (`replayed`: the one that its
+ * idempotency key names).
+ */
 export type Submitted = { replayed: false; state: OperationState } | { replayed: boolean; id: string }
 
 /**

@@ -31,8 +31,8 @@ export const readDraft = async (
 }
 
 /**
- * Closes a draft: from this commit on its items are fixed and its shards can be claimed, or it waits for an approval or for other operations. An upload
- * that has expired is fenced with it. False: it is no draft, has changed since it was read, or an upload is live.
+ * Closes a draft: from this commit on its items are fixed and its shards can be claimed, or it waits for an approval or for
+ * other operations. An upload that has expired is fenced with it. False: it is no draft, has changed since it was read, or an upload is live.
  */
 export const closeDraft = (
   database: Database,

@@ -165,8 +165,8 @@ export const readExplainedDoubts = async (
 }
 
 /**
- * Closes the doubts of one shard from the effects that caused them: applied → `skipped`, or on to the next step; absent → waits for a try of its own,
- * uncharged (given up when the operation was cancelled). Answers with the number of items that were closed.
+ * Closes the doubts of one shard from the effects that caused them: applied → `skipped`, or on to the next step; absent →
+ * waits for a try of its own, uncharged (given up when the operation was cancelled). Answers with the number of items that were closed.
  */
 export const closeExplainedDoubts = (
   database: Database,

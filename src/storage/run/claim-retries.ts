@@ -97,8 +97,8 @@ const KEY_IN_FLIGHT_WAIT_MS = 500
 
 /**
  * What becomes of waiting items whose effect key is held by another (the registry's table in domain/effect.ts):
- * applied → `skipped` with the reference, or on to the next step where that is not the item's last one; uncertain → `uncertain` with a case of its own, closed from the effect when that
- * is explained; in flight → waits on, uncharged. An own effect that is applied by now has its entry: only the wait ends.
+ * applied → `skipped` with the reference, or on to the next step where that is not the item's last one; uncertain →
+ * `uncertain` with a case of its own, closed from the effect when that is explained; in flight → waits on, uncharged. An own effect that is applied by now has its entry: only the wait ends.
  * Answers with the number of items that were explained, or put on to their next step.
  */
 export const explainKnownKeys = (
