@@ -91,35 +91,6 @@ describe('a provider that applies, never answers, and calls back', { timeout: PR
     await expectConserved(service, id)
   })
 
-  it('is heard although the api is killed between the insert and the judgement', async () => {
-    const id = await submitHanging('killed')
-    const held = await holdShard(service.url, { tenantId: 1, operationId: id, shard: 0 })
-    const posted = post(settled('evt_2', 'killed')).catch(() => 'no answer')
-    await untilWaiting(service.database, 1)
-    await api.kill()
-    expect(await posted).toBe('no answer')
-    await held.commit()
-    const outcome = async () => {
-      const [row] = await service.database.query(
-        ({ sql }) => sql<{ outcome: string | null }>`select outcome from callback_inbox where event_id = 'evt_2'`,
-      )
-      return row?.outcome
-    }
-    // the statement that waited for the lock may have been committed for the dead; its outcome was not
-    expect(await outcome()).toBeNull()
-    await eventually('the worker has judged it', async () => (await outcome()) === 'applied')
-    await untilStatus(service, id, 'succeeded')
-    expect(effects.entry('grant:killed')).toMatchObject({ requests: 1, applied: 1 })
-    expect((await service.ledger(id)).filter((entry) => entry.source === 'callback')).toHaveLength(1)
-    await expectConserved(service, id)
-
-    api = await startApi(options())
-    expect(await post(settled('evt_2', 'killed'))).toMatchObject({
-      status: 202,
-      body: { outcome: 'applied', duplicate: true },
-    })
-  })
-
   it.each([
     ['one of its effects', 'short'],
     ['the longest that an effect can have', 'l'.repeat(EFFECT_KEY_BYTES_MAX)],
@@ -147,5 +118,34 @@ describe('a provider that applies, never answers, and calls back', { timeout: PR
       'COMPENSATED',
     ])
     await expectConserved(service, operation.id)
+  })
+
+  it('is heard although the api is killed between the insert and the judgement', async () => {
+    const id = await submitHanging('killed')
+    const held = await holdShard(service.url, { tenantId: 1, operationId: id, shard: 0 })
+    const posted = post(settled('evt_2', 'killed')).catch(() => 'no answer')
+    await untilWaiting(service.database, 1)
+    await api.kill()
+    expect(await posted).toBe('no answer')
+    await held.commit()
+    const outcome = async () => {
+      const [row] = await service.database.query(
+        ({ sql }) => sql<{ outcome: string | null }>`select outcome from callback_inbox where event_id = 'evt_2'`,
+      )
+      return row?.outcome
+    }
+    // the statement that waited for the lock may have been committed for the dead; its outcome was not
+    expect(await outcome()).toBeNull()
+    await eventually('the worker has judged it', async () => (await outcome()) === 'applied')
+    await untilStatus(service, id, 'succeeded')
+    expect(effects.entry('grant:killed')).toMatchObject({ requests: 1, applied: 1 })
+    expect((await service.ledger(id)).filter((entry) => entry.source === 'callback')).toHaveLength(1)
+    await expectConserved(service, id)
+
+    api = await startApi(options())
+    expect(await post(settled('evt_2', 'killed'))).toMatchObject({
+      status: 202,
+      body: { outcome: 'applied', duplicate: true },
+    })
   })
 })
