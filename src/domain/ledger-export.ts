@@ -10,7 +10,7 @@ export interface LedgerPlace {
 /** A part of the ledger that one chunk holds. Ids are uuids, upper bounds are exclusive, and null is no bound. */
 export type LedgerRange =
   | { kind: 'operation'; operationId: string; fromOrd: number; toOrd: number | null }
-  /** Entries observed in [from, to) of operations from `start` on; `start` null: there are none. */
+  /** Entries observed in [from, to) of operations from `start` on. */
   | { kind: 'period'; from: string; to: string; start: LedgerPlace | null; end: LedgerPlace | null }
 
 export interface ExportedEntry extends LedgerEntry {
@@ -19,7 +19,10 @@ export interface ExportedEntry extends LedgerEntry {
 
 /** Of one tenant at a time. */
 export interface LedgerSource {
-  /** In order, each of about as many items. Null: the tenant has no such operation. */
+  /**
+   * In order, each of about as many items; the last one has all that come later. Null: the tenant has no such operation.
+   * Entries are read when a part is written, so that the export of an operation that has ended by then is whole.
+   */
   planOperation(tenantId: number, operationId: string): Promise<LedgerRange[] | null>
   /** Times are RFC 3339. In order of operation and item. */
   planPeriod(tenantId: number, period: { from: string; to: string }): Promise<LedgerRange[]>

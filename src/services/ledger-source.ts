@@ -41,12 +41,11 @@ export const ledgerSource = (database: Database, itemsPerPart = ITEMS_PER_PART):
     tenantId: number,
     { start, end, ...period }: PeriodRange,
   ): AsyncGenerator<ExportedEntry[]> {
-    if (start === null) return
     let after: string | null = null
     for (;;) {
       const ids: string[] = await database.query((connection) =>
         readPeriodOperations(connection, tenantId, period, {
-          from: start.operationId,
+          from: start?.operationId ?? null,
           to: end?.operationId ?? null,
           after,
           limit: OPERATIONS_PER_PAGE,
@@ -54,7 +53,7 @@ export const ledgerSource = (database: Database, itemsPerPart = ITEMS_PER_PART):
       )
       for (const operationId of ids) {
         yield* readOperation(tenantId, operationId, {
-          fromOrd: operationId === start.operationId ? start.ord : 0,
+          fromOrd: operationId === start?.operationId ? start.ord : 0,
           toOrd: operationId === end?.operationId ? end.ord : null,
           period,
         })
@@ -80,8 +79,9 @@ export const ledgerSource = (database: Database, itemsPerPart = ITEMS_PER_PART):
       const starts = await database.query((connection) =>
         readPartStarts(connection, tenantId, period, { itemsPerPart, limit: PARTS_MAX }),
       )
-      if (starts.length === 0) return [{ kind: 'period' as const, ...period, start: null, end: null }]
-      return starts.map((start, part) => ({ kind: 'period' as const, ...period, start, end: starts[part + 1] ?? null }))
+      // open at both ends: what starts between the plan and the write (`after`) may stand before or behind all that runs now
+      const bounds = [null, ...starts.slice(1)]
+      return bounds.map((start, part) => ({ kind: 'period' as const, ...period, start, end: bounds[part + 1] ?? null }))
     },
     read: (tenantId, range) =>
       range.kind === 'operation'

@@ -51,17 +51,17 @@ export const readPartStarts = async (
   return rows.map((row) => ({ operationId: row.id, ord: row.ord }))
 }
 
-/** Operations at work in the period, as in `readPartStarts`, in [from, to] and behind `after`. */
+/** Operations at work in the period, as in `readPartStarts`, in [from, to] and behind `after`; null is no bound. */
 export const readPeriodOperations = async (
   { sql }: Connection,
   tenantId: number,
   period: Period,
-  { from, to, after, limit }: { from: string; to: string | null; after: string | null; limit: number },
+  { from, to, after, limit }: { from: string | null; to: string | null; after: string | null; limit: number },
 ): Promise<string[]> => {
   const rows = await sql<{ id: string }>`
     select id from operations o
-    where tenant_id = ${tenantId} and items_total > 0 and started_at is not null and id >= ${from}::uuid
-      and (${to}::uuid is null or id <= ${to}::uuid) and (${after}::uuid is null or id > ${after}::uuid)
+    where tenant_id = ${tenantId} and items_total > 0 and started_at is not null
+      and (${from}::uuid is null or id >= ${from}::uuid) and (${to}::uuid is null or id <= ${to}::uuid) and (${after}::uuid is null or id > ${after}::uuid)
       and created_at < ${period.to}::timestamptz and (completed_at is null or completed_at >= ${period.from}::timestamptz
         or exists (select from operation_shards s where s.tenant_id = o.tenant_id and s.operation_id = o.id
           and s.last_progress_at >= ${period.from}::timestamptz)

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { csvLine } from '../../src/domain/csv.ts'
 import { formatId } from '../../src/domain/ids.ts'
 import { LEDGER_COLUMNS, ledgerRow } from '../../src/domain/ledger-entry.ts'
+import { bulkActions } from '../../src/maintenance/bulk-actions.ts'
 import type { OperationView } from '../../src/services/views.ts'
 import { type ArtifactService, openArtifactService } from '../support/artifacts.ts'
 import { plantOperation } from '../support/planted-operation.ts'
@@ -9,6 +10,15 @@ import { until } from '../support/processes.ts'
 import { expectConserved, principal, untilStatus } from '../support/service.ts'
 import { startTestEngine, type TestEngine } from '../support/service-engine.ts'
 
+const NO_FILTER = {
+  status: [],
+  type: null,
+  requestedBy: null,
+  labels: {},
+  createdAfter: null,
+  createdBefore: null,
+  replayOf: null,
+}
 const now = { reason: null, ifMatchVersion: null }
 let made: ArtifactService
 let engine: TestEngine
@@ -139,6 +149,71 @@ describe('ledger-export', () => {
       code: 'invalid-input',
       errors: [{ pointer }],
     })
+  })
+})
+
+describe('ledger-export after an operation that runs', () => {
+  const range = { from: '2026-01-01T00:00:00Z', to: '2999-01-01T00:00:00Z' }
+  it.each([
+    ['of that operation', (of: string) => ({ operation_id: formatId('op', of) })],
+    ['of a period', () => range],
+  ])('waits for its end, and has all of it: %s', async (name, inputOf) => {
+    const gate = made.newGate()
+    for (const part of [0, 1, 2]) gate.set(`wait-part-${part}`)
+    const of = await made.make('report', { chunks: 3, gate: gate.directory, key: `awaited ${name}` })
+    await until('a chunk is being written', () => gate.has('started-part-0'))
+    const input = inputOf(of.id)
+    const { id } = await made.service.submit('ledger-export', [], { input, body: { input, of: of.id }, after: [of.id] })
+    expect(await made.service.view(id)).toMatchObject({ status: 'pending', after: [of.id] })
+    await noArtifact(id)
+    for (const part of [0, 1, 2]) gate.open(`wait-part-${part}`)
+    await ended(of.id)
+    await ended(id)
+    const rows = (await made.service.ledger(of.id)).map(ledgerRow)
+    expect(rows).toHaveLength(4)
+    const told = String(await made.download(id))
+      .split('\n')
+      .filter((line) => line !== '')
+      .map((line): Record<string, unknown> => JSON.parse(line))
+    const mine = 'operation_id' in input ? told : told.filter((row) => row.operation_id === formatId('op', of.id))
+    expect(mine.map(({ operation_id: _, ...row }) => row)).toEqual(rows)
+  })
+})
+
+describe('a bulk replay', () => {
+  it('writes all of each artifact again, whatever part of it was asked for', async () => {
+    const gate = made.newGate()
+    gate.set('fail-part-1')
+    const ids: string[] = []
+    for (const run of [1, 2]) {
+      const input = { chunks: 3, gate: gate.directory, key: `bulk ${run}` }
+      ids.push((await made.service.submit('report', [], { input, body: { input }, labels: { run: 'bulk' } })).id)
+    }
+    for (const id of ids) await ended(id, 'partially_succeeded')
+    gate.open('fail-part-1')
+    const { action } = await made.service.services.createBulkAction(principal, {
+      action: 'replay',
+      filter: { ...NO_FILTER, labels: { run: 'bulk' } },
+      scope: { states: ['failed'], failureClasses: ['transient'], itemKeys: null },
+      reason: 'the chunks can be written now',
+      dryRun: false,
+      ratePerSecond: 20,
+      idempotencyKey: null,
+      body: {},
+    })
+    const worker = bulkActions(made.service.context, { warn: (error: unknown) => expect(error).toBeUndefined() })
+    await until('the bulk action has finished', async () => {
+      await worker.runOnce()
+      return (await made.service.services.getBulkAction(principal, action.id))?.status === 'finished'
+    })
+    for (const id of ids) {
+      const { replayedBy } = await made.service.view(id)
+      expect(replayedBy).toHaveLength(1)
+      const [again = ''] = replayedBy
+      expect((await ended(again)).counts).toMatchObject({ total: 4, applied: 4, skipped: 0 })
+      expect(String(await made.download(again))).toBe(textOf(3))
+      await noArtifact(id)
+    }
   })
 })
 

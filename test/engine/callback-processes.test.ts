@@ -1,5 +1,4 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { EFFECT_KEY_BYTES_MAX } from '../../src/domain/effect.ts'
 import { formatId } from '../../src/domain/ids.ts'
 import type { Json } from '../../src/domain/operation-type.ts'
 import { type ApiProcess, startApi } from '../support/api-process.ts'
@@ -11,7 +10,6 @@ import {
   expectConserved,
   openTestService,
   PROCESSES_MS,
-  principal,
   type TestService,
   untilStatus,
 } from '../support/service.ts'
@@ -23,12 +21,7 @@ let effects: EffectServer
 let service: TestService
 let fleet: WorkerFleet
 let api: ApiProcess
-/** Its own key goes with it as Idempotency-Key, as the type sets none. */
-const compensate = { method: 'DELETE', url: '{env.EFFECTS_URL}/grants/{effect_key}', body: { mode: '{input.undo}' } }
-const file = writeTypeFile([
-  grantType('grant', {}, { callback: CALLBACK as Json, on_absent: 'retry' }),
-  grantType('undone', { effect_key: '{input.target}' }, { callback: CALLBACK as Json, compensate }),
-])
+const file = writeTypeFile([grantType('grant', {}, { callback: CALLBACK as Json, on_absent: 'retry' })])
 const options = () => ({
   databaseUrl: service.url,
   typeFiles: [file.file],
@@ -57,9 +50,8 @@ const settled = (id: string, key: string) =>
   signEvent(id, { data: { reference: `grant:${key}`, status: 'settled', id: `theirs-${key}` } })
 const post = async (
   signed: ReturnType<typeof signEvent>,
-  type = 'grant',
 ): Promise<{ status: number; body: Record<string, unknown> }> => {
-  const answer = await fetch(`${api.url}/callbacks/${type}`, {
+  const answer = await fetch(`${api.url}/callbacks/grant`, {
     method: 'POST',
     headers: signed.headers,
     body: signed.body,
@@ -118,34 +110,5 @@ describe('a provider that applies, never answers, and calls back', { timeout: PR
       status: 202,
       body: { outcome: 'applied', duplicate: true },
     })
-  })
-
-  it.each([
-    ['one of its effects', 'short'],
-    ['the longest that an effect can have', 'l'.repeat(EFFECT_KEY_BYTES_MAX)],
-  ])('names an undoing by its key, also that of %s', async (_name, target) => {
-    const { id: original } = await service.submit('undone', [{ key: 'i', input: { target, undo: 'apply_then_hang' } }])
-    await untilStatus(service, original, 'succeeded')
-    const { operation } = await service.services.compensateOperation(principal, original, {
-      preflightId: null,
-      reason: 'a slip',
-      force: [],
-      ifMatchVersion: null,
-    })
-    await untilStatus(service, operation.id, 'reconciliation_required')
-    const { effectKey } = (await service.items(operation.id)).get('i') ?? {}
-    expect(effectKey).toMatch(new RegExp(`^compensate:[1-9]:${target}$`))
-    expect(effects.entry(String(effectKey))).toMatchObject({ requests: 1, applied: 1 })
-    const signed = signEvent(`evt_${target.length}`, { data: { reference: String(effectKey), status: 'settled' } })
-    expect(await post(signed, 'undone')).toMatchObject({
-      status: 202,
-      body: { outcome: 'applied', operation_id: formatId('op', operation.id), item_key: 'i' },
-    })
-    await untilStatus(service, operation.id, 'succeeded')
-    expect((await service.ledger(original)).map((entry) => entry.reasonCode ?? entry.state)).toEqual([
-      'applied',
-      'COMPENSATED',
-    ])
-    await expectConserved(service, operation.id)
   })
 })

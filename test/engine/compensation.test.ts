@@ -1,10 +1,12 @@
 /** Compensations from end to end: a real provider, real workers, and what became of the effects that were taken back. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
+import { EFFECT_KEY_BYTES_MAX } from '../../src/domain/effect.ts'
 import { formatId } from '../../src/domain/ids.ts'
 import type { Json } from '../../src/domain/operation-type.ts'
 import { buildCodeType, defineOperationType } from '../../src/operation-types/code.ts'
 import type { OperationView } from '../../src/services/views.ts'
+import { CALLBACK, SECRETS, signEvent } from '../support/callbacks.ts'
 import { type EffectServer, startEffectServer } from '../support/effect-server.ts'
 import { waitForExit } from '../support/processes.ts'
 import {
@@ -56,13 +58,15 @@ const file = writeTypeFile([
   grantType('grant-resent', CALM, { provider_idempotent_hours: 24, compensate: undo }),
   grantType('grant-undo-asked', CALM, { compensate: { ...undo, lookup: undoLookup } }),
   orderType(),
+  grantType('grant-told', { ...CALM, effect_key: '{input.target}' }, { compensate: undo, callback: CALLBACK }),
 ])
 
 beforeAll(async () => {
   effects = await startEffectServer()
   const env = { EFFECTS_URL: effects.url }
-  service = await openTestService({ typeFiles: [file.file], env })
-  fleet = openWorkerFleet({ databaseUrl: service.url, typeFiles: [file.file], env })
+  service = await openTestService({ typeFiles: [file.file], env, secrets: { CALLBACK: SECRETS[0] } })
+  const secrets = { OPLEDGER_SECRET_CALLBACK: SECRETS[0] }
+  fleet = openWorkerFleet({ databaseUrl: service.url, typeFiles: [file.file], env: { ...env, ...secrets } })
   await fleet.start()
 })
 afterAll(async () => {
@@ -346,6 +350,29 @@ describe('a compensation', { timeout: PROCESSES_MS }, () => {
       await expectConserved(service, id)
     },
   )
+
+  it.each([
+    ['a short one', 'told'],
+    ['one as long as it may be', 'l'.repeat(EFFECT_KEY_BYTES_MAX)],
+  ])('that hangs is closed by a callback that names its key: of %s', async (_name, target) => {
+    const original = await apply('grant-told', itemsOf('told', 1, { target, undo: 'apply_then_hang' }))
+    const { id } = await compensate(original.id)
+    await untilStatus(service, id, 'reconciliation_required')
+    const [key = ''] = await undoings([target])
+    expect(effects.entry(key)).toMatchObject({ requests: 1, applied: 1 })
+    const { headers, body } = signEvent(`evt_${target.length}`, { data: { reference: key, status: 'settled' } })
+    const received = await service.services.receiveCallback({
+      type: 'grant-told',
+      headers,
+      body: Buffer.from(body),
+      tenantId: null,
+    })
+    expect(received).toMatchObject({ outcome: 'applied', operationId: id, itemKey: 'told-00' })
+    await untilStatus(service, id, 'succeeded')
+    expect(await states([target])).toEqual(['compensated'])
+    expect(await observations(original.id)).toMatchObject([{ source: 'callback' }])
+    await expectConserved(service, id)
+  })
 
   it('that hangs is closed by a lookup of its own, which asks about the undoing', async () => {
     const original = await apply('grant-undo-asked', itemsOf('own', 1, { undo: 'apply_then_hang' }))

@@ -27,6 +27,7 @@ import {
   storeOperation,
   submissionOf,
   TENANT,
+  webhooksOf,
   wipe,
 } from '../support/races.ts'
 
@@ -52,11 +53,11 @@ const predecessor = () => storeOperation(database, { items: items(1) })
 /** Stores an operation that waits, as `submitOperation` does but for its look. */
 const dependent = async (
   after: string[],
-  change: { afterWhen?: 'succeeded' | 'settled'; status?: Submission['status'] } = {},
+  change: { afterWhen?: 'succeeded' | 'settled'; status?: Submission['status']; callbackUrl?: string } = {},
 ): Promise<string> => {
-  const { afterWhen = 'succeeded', status = 'pending' } = change
+  const { afterWhen = 'succeeded', status = 'pending', ...more } = change
   await database.query((connection) => markAwaited(connection, TENANT, after))
-  const submission = { ...submissionOf({ items: items(2), shards: 2, status }), after, afterWhen }
+  const submission = { ...submissionOf({ items: items(2), shards: 2, status, ...more }), after, afterWhen }
   await insertDependent(database, submission)
   return submission.id
 }
@@ -453,4 +454,23 @@ test('the database refuses a wait that has ended, and one for itself', async () 
   await expect(write(`insert into operation_dependencies values (1, '${first}', '${first}')`)).rejects.toMatchObject({
     code: '23514',
   })
+})
+
+test('its webhook tells how it ended, whether it was let go or cancelled, once', async () => {
+  const [first, failing] = [await predecessor(), await predecessor()]
+  const callbackUrl = 'https://receiver.example/'
+  const released = await dependent([first], { callbackUrl })
+  const cancelled = await dependent([failing], { callbackUrl })
+  const behind = await dependent([cancelled], { callbackUrl })
+  await endAndLook(first, 'applied')
+  await endAndLook(failing, 'failed')
+  await sweep()
+  await expectReleased(released)
+  expect(await webhooksOf(database, released)).toEqual([])
+  for (const id of [cancelled, behind]) {
+    expect((await state(id)).cancelRequestedBy).toBe('system:after')
+    expect(await webhooksOf(database, id)).toEqual(['operation.settled cancelled'])
+  }
+  await endAndLook(released, 'applied')
+  expect(await webhooksOf(database, released)).toEqual(['operation.settled succeeded'])
 })

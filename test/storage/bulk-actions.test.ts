@@ -24,7 +24,7 @@ import { forgetOldDryRuns } from '../../src/storage/housekeeping.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { mortalDatabase } from '../support/mortal-database.ts'
 import { type PlantedItem, plantedType, plantedTypes, plantOperation } from '../support/planted-operation.ts'
-import { holdBulkAction, NO_WAKE_UPS, raceBehind, wipe } from '../support/races.ts'
+import { holdBulkAction, NO_WAKE_UPS, raceBehind, webhooksOf, wipe } from '../support/races.ts'
 
 let testDatabase: TestDatabase
 let database: Database
@@ -617,4 +617,12 @@ test('two starts of one dry run: one starts it', async () => {
   const start = () => startBulk({ database }, operator, dry.id, { reason: null })
   const results = await Promise.allSettled([start(), start(), start()])
   expect(results.filter(({ status }) => status === 'fulfilled')).toHaveLength(1)
+})
+
+test('a cancel of many tells of each one by its webhook', async () => {
+  const ids = [...(await plantMany(3, 'pending')), await plant('awaiting_approval')]
+  await database.query(({ sql }) => sql`update operations set callback_url = 'https://receiver.example/'`)
+  const { id } = await create('cancel')
+  await work(id)
+  for (const operation of ids) expect(await webhooksOf(database, operation)).toEqual(['operation.settled cancelled'])
 })

@@ -39,6 +39,7 @@ import {
   storeOperation,
   TENANT,
   tell,
+  webhooksOf,
   wipe,
 } from '../support/races.ts'
 
@@ -311,6 +312,24 @@ describe('two at once', () => {
     const { blockedBy, allowed } = await preflightReplay(context(), operator, of, { scope: null })
     expect({ blockedBy, allowed }).toEqual({ blockedBy: ['compensation-in-progress'], allowed: false })
   })
+})
+
+test('its webhook tells how it ended, and the original has none of it', async () => {
+  const of = await plant(keysOf('k', 1))
+  await database.query(({ sql }) => sql`update operations set callback_url = 'https://receiver.example/'`)
+  const { id } = await compensate(of)
+  const lease = await claimOne(database, UNDOING)
+  await claimWindow(database, lease, 0, 1)
+  const undoing = { ord: 0, effectKey: `compensate:1:${of}:k0` }
+  await tell(database, lease, undoing, { effect: 'uncertain', item: 'uncertain' })
+  await finishShard(database, lease)
+  await settleOperation(context(), TENANT, id)
+  await tell(database, lease, undoing, { effect: 'applied', item: 'applied' }, 'lookup')
+  expect(await webhooksOf(database, id)).toEqual([
+    'operation.reconciliation_required reconciliation_required',
+    'operation.settled succeeded',
+  ])
+  expect(await webhooksOf(database, of)).toEqual([])
 })
 
 test('preflights of the two kinds are not exchangeable', async () => {

@@ -91,3 +91,29 @@ test('a period without operations has one empty part', async () => {
   const ranges = await source.planPeriod(1, { from: '2001-01-01T00:00:00Z', to: '2001-02-01T00:00:00Z' })
   expect([ranges.length, await entriesOf(1, ranges, 1)]).toEqual([1, []])
 })
+
+test.each([1, 2, 100])(
+  'a period has what begins between the plan and the write, in parts of %i items',
+  async (itemsPerPart) => {
+    const source = ledgerSource(database, itemsPerPart)
+    const from = await clock()
+    const [first, second, third] = [await plant(3), await plant(3), await plant(3)]
+    const begin = (ids: readonly string[], started: boolean) =>
+      database.query(
+        ({ sql }) => sql`
+        update operations set started_at = case when ${started} then created_at end
+        where id::text = any(${`{${ids.join(',')}}`}::text[])`,
+      )
+    const to = '2999-01-01T00:00:00Z'
+    await begin([first, second, third], false)
+    const none = await source.planPeriod(1, { from, to })
+    expect(await entriesOf(1, none, itemsPerPart)).toEqual([])
+    await begin([second], true)
+    const one = await source.planPeriod(1, { from, to })
+    await begin([first, third], true)
+    const all = await stored([first, second, third])
+    expect(all).toHaveLength(18)
+    expect(await entriesOf(1, none, itemsPerPart)).toEqual(all)
+    expect(await entriesOf(1, one, itemsPerPart)).toEqual(all)
+  },
+)

@@ -1,5 +1,9 @@
+import { pino } from 'pino'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { stopConditions } from '../../src/maintenance/stop-conditions.ts'
 import { lookUp } from '../../src/services/lookup-case.ts'
+import { preflightReplay } from '../../src/services/preflight-replay.ts'
+import { replayOperation } from '../../src/services/replay.ts'
 import { resolveCase } from '../../src/services/resolve-case.ts'
 import { settleOperation } from '../../src/services/settle.ts'
 import { type Database, openDatabase } from '../../src/storage/database.ts'
@@ -610,6 +614,41 @@ describe('another operation with the same keys', () => {
     await expectSound()
     expect(await claimDue(other)).toMatchObject([{ step }])
   })
+})
+
+test('a replay is paused by a stop condition at any of its steps, and goes on where it stood', async () => {
+  const first = await inFlightAt('pay')
+  await tell(database, first, at('pay'), busy)
+  expect(await end(first)).toBe('failed')
+  const type = plantedType('grant', { steps: STEPS, stopIf: ['ambiguous_effect_targets > 0'] })
+  const stepped = { database, wakeUps: NO_WAKE_UPS, types: plantedTypes(type) }
+  const operator = { tenantId: TENANT, name: 'operator', scopes: [] }
+  const { id: preflightId } = await preflightReplay(stepped, operator, first.operationId, { scope: null })
+  const again = { preflightId, reason: 'again', force: [], ifMatchVersion: null }
+  const { id } = await replayOperation(stepped, operator, first.operationId, again)
+  const lease = await claimOne(database)
+  await database.query((connection) => markStarted(connection, TENANT, id))
+  await claimWindow(database, lease, 0, 1)
+  await explainDue(lease)
+  expect(await claimDue(lease)).toMatchObject([{ step: 'pay', send: 2 }])
+  const look = () => stopConditions(stepped, pino({ level: 'silent' })).runOnce()
+  const status = async () =>
+    (await database.query((c) => readOperationStates(c, [{ tenantId: TENANT, id }])))[0]?.status
+  await look()
+  expect(await status()).toBe('running')
+  await tell(database, lease, at('pay', 2), uncertain)
+  await look()
+  expect(await status()).toBe('pause_requested')
+  expect(await end(lease)).toBe('reconciliation_required')
+  await resolve(await openCase(id), 'applied')
+  expect(await status()).toBe('paused')
+  await resume(database, request(id))
+  await look()
+  const next = await claimOne(database)
+  expect(await claimDue(next)).toMatchObject([{ step: 'ship', send: 1 }])
+  await tell(database, next, at('ship'), applied)
+  expect(await end(next)).toBe('succeeded')
+  await expectSound()
 })
 
 test('items without steps have none anywhere', async () => {

@@ -230,3 +230,13 @@ export const readShard = async (database: Database, { operationId, shard }: Shar
   if (!row) throw new Error('there is no such shard')
   return row
 }
+
+/** Which webhooks an operation has brought about, in order: the event, and the status that it tells. */
+export const webhooksOf = async (database: Database, operationId: string): Promise<string[]> => {
+  const rows = await database.query(
+    ({ sql }) => sql<{ told: string }>`
+      select event || ' ' || status as told from webhook_deliveries where operation_id = ${operationId}::uuid
+      order by event_version`,
+  )
+  return rows.map(({ told }) => told)
+}

@@ -50,6 +50,7 @@
  *  H. A cancel gives the next steps up as it gives retries up. Before the operation is final, `explainStopped` says of each
  *     item between two steps that it is `failed`, class transient, STOPPED_BETWEEN_STEPS, and names what was applied: nobody
  *     may read that nothing happened to it. A pause needs no entry: the item waits on.
+ *  I. What is compensated is an item, not a step: all its applied steps become `compensated` in one commit (compensation.ts).
  *
  *  A crash with steps:
  *  step 1 sent, answer not stored  as without steps: uncertain, with a case of this step.
