@@ -26,7 +26,7 @@ import {
   uncertain,
   useCallbackDatabase,
 } from '../support/callback-events.ts'
-import { expireLease, GRANT, readShard, tell } from '../support/races.ts'
+import { claimOne, claimWindow, expireLease, GRANT, items, readShard, storeOperation, tell } from '../support/races.ts'
 import { findViolations } from '../support/storm-audit.ts'
 
 useCallbackDatabase()
@@ -218,6 +218,40 @@ describe('absent', () => {
       reason_code: 'REPORTED_ABSENT',
     })
     expect(await receive('applied', { id: 'e2' })).toMatchObject({ outcome: 'applied' })
+    expect(await findViolations(database)).toEqual([])
+  })
+
+  test('about a step is noted with the step', async () => {
+    const type = grant({ onAbsent: 'case', steps: ['reserve', 'pay'] })
+    await storeOperation(database, { items: items(1, () => 'key'), steps: type.steps })
+    const lease = await claimOne(database)
+    await claimWindow(database, lease, 0, 1)
+    await tell(database, lease, { ord: 0, effectKey: 'key/reserve' }, uncertain)
+    expect(await receive('absent', { key: 'key/reserve', type })).toMatchObject({ outcome: 'noted' })
+    const steps = await database.query(
+      ({ sql }) =>
+        sql`select step, reason_code from ledger_entries where operation_id = ${lease.operationId}::uuid order by seq`,
+    )
+    expect(steps).toEqual([
+      { step: 'reserve', reason_code: 'TIMEOUT' },
+      { step: 'reserve', reason_code: 'REPORTED_ABSENT' },
+    ])
+    expect(await findViolations(database)).toEqual([])
+  })
+
+  test('applied of a step that is not the last lets the item go on', async () => {
+    const type = grant({ steps: ['reserve', 'pay'] })
+    await storeOperation(database, { items: items(1, () => 'key'), steps: type.steps })
+    const lease = await claimOne(database)
+    await claimWindow(database, lease, 0, 1)
+    await tell(database, lease, { ord: 0, effectKey: 'key/reserve' }, uncertain)
+    expect(await receive('applied', { key: 'key/reserve', type })).toMatchObject({ outcome: 'applied' })
+    expect(await receive('applied', { key: 'key', type, id: 'e2' })).toMatchObject({ outcome: 'unknown_effect' })
+    const [retry] = await database.query(
+      ({ sql }) =>
+        sql`select step, effect_key, reason from item_retries where operation_id = ${lease.operationId}::uuid`,
+    )
+    expect(retry).toEqual({ step: 'pay', effect_key: 'key/pay', reason: 'next_step' })
     expect(await findViolations(database)).toEqual([])
   })
 
