@@ -16,3 +16,14 @@ export const toRfc3339OrNull = (dbTime: string | null): string | null => (dbTime
 
 /** Milliseconds since the epoch, for ages and rates only. */
 export const toMillis = (dbTime: string): number => Date.parse(toRfc3339(dbTime))
+
+const EARLIEST_YEAR = 1970
+/** PostgreSQL reads no larger offsets; real ones end at +14:00. */
+const MAX_OFFSET_HOURS = 14
+
+/** What is wrong with an RFC 3339 time that a client gave, or null: it is in the range that PostgreSQL and people read alike. */
+export const timeFault = (text: string): string | null => {
+  if (Number(text.slice(0, 4)) < EARLIEST_YEAR) return `must not be before ${EARLIEST_YEAR}`
+  const offsetHours = Number(/[+-](\d\d):\d\d$/.exec(text)?.[1] ?? 0)
+  return offsetHours > MAX_OFFSET_HOURS ? `must have an offset of at most ${MAX_OFFSET_HOURS} hours` : null
+}

@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import type { Json } from '../domain/operation-type.ts'
+import { timeFault } from '../domain/times.ts'
 import { DEFAULT_PAGE_LIMIT, MAX_CURSOR_BYTES, MAX_FILTER_BYTES, MAX_FILTER_VALUES, MAX_PAGE_LIMIT } from './limits.ts'
 import { byteLength } from './text.ts'
 
@@ -19,19 +20,14 @@ export const jsonField = z
   .refine((value) => value !== undefined, 'is missing')
   .transform((value) => value as Json)
 
-const EARLIEST_YEAR = 1970
-/** PostgreSQL reads no larger offsets; real ones end at +14:00. */
-const MAX_OFFSET_HOURS = 14
-
 /** RFC 3339 with an offset, in the range that PostgreSQL and people read alike. Kept as text: microseconds matter. */
 export const timeField = z.iso
   .datetime({ offset: true, abort: true })
   .max(40)
-  .refine((text) => Number(text.slice(0, 4)) >= EARLIEST_YEAR, `must not be before ${EARLIEST_YEAR}`)
-  .refine(
-    (text) => Number(/[+-](\d\d):\d\d$/.exec(text)?.[1] ?? 0) <= MAX_OFFSET_HOURS,
-    `must have an offset of at most ${MAX_OFFSET_HOURS} hours`,
-  )
+  .superRefine((text, context) => {
+    const fault = timeFault(text)
+    if (fault !== null) context.addIssue({ code: 'custom', message: fault })
+  })
 
 /** The database's own text of a time, as it went out in a cursor. */
 export const dbTimeField = z

@@ -8,15 +8,24 @@ import { formatId, parseId } from '../domain/ids.ts'
 import { LEDGER_COLUMNS, ledgerRow } from '../domain/ledger-entry.ts'
 import type { ExportedEntry, LedgerRange, LedgerSource } from '../domain/ledger-export.ts'
 import type { Json, PlannedChunk } from '../domain/operation-type.ts'
+import { timeFault } from '../domain/times.ts'
 import { defineOperationType, type OperationTypeDefinition } from './code.ts'
 
 const FORMATS = { ndjson: 'application/x-ndjson', csv: 'text/csv' } as const
 
+const time = z.iso
+  .datetime({ offset: true, abort: true })
+  .max(40)
+  .superRefine((text, context) => {
+    const fault = timeFault(text)
+    if (fault !== null) context.addIssue({ code: 'custom', message: fault })
+  })
+
 const input = z
   .strictObject({
     operation_id: z.string().max(64).optional().describe('The operation whose ledger is exported.'),
-    from: z.iso.datetime({ offset: true }).optional().describe('Begin of a period: entries observed from then on.'),
-    to: z.iso.datetime({ offset: true }).optional().describe('End of the period: entries observed before it.'),
+    from: time.optional().describe('Begin of a period: entries observed from then on.'),
+    to: time.optional().describe('End of the period: entries observed before it.'),
     format: z.enum(['ndjson', 'csv']).default('ndjson'),
   })
   .superRefine((value, context) => {

@@ -142,6 +142,8 @@ describe('ledger-export', () => {
     [{ from: '2026-01-01T00:00:00Z' }, '/input'],
     [{ from: '2026-01-02T00:00:00Z', to: '2026-01-01T00:00:00Z' }, '/input/to'],
     [{ from: 'yesterday', to: '2026-01-01T00:00:00Z' }, '/input/from'],
+    [{ from: '0000-01-01T00:00:00Z', to: '2026-01-01T00:00:00Z' }, '/input/from'],
+    [{ from: '2026-01-01T00:00:00Z', to: '2026-01-02T00:00:00-23:59' }, '/input/to'],
     [{ operation_id: 'op_1', format: 'xml' }, '/input/format'],
     [{ operation_id: 'op_1', extra: 1 }, '/input'],
   ])('refuses %j', async (input, pointer) => {
