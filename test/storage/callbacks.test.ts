@@ -255,6 +255,26 @@ describe('absent', () => {
     expect(await findViolations(database)).toEqual([])
   })
 
+  test('of two steps that are applied stands on the one case of the item, with both', async () => {
+    const type = grant({ steps: ['reserve', 'pay'] })
+    await storeOperation(database, { items: items(1, () => 'key'), steps: type.steps })
+    const lease = await claimOne(database)
+    await claimWindow(database, lease, 0, 1)
+    await tell(database, lease, { ord: 0, effectKey: 'key/reserve' }, applied)
+    await claimRetry(lease)
+    await tell(database, lease, { ord: 0, effectKey: 'key/pay' }, applied)
+    const contradicts = (step: string, id: string) => receive('absent', { key: `key/${step}`, type, id })
+    expect(await contradicts('pay', 'e1')).toMatchObject({ outcome: 'contradiction' })
+    for (const id of ['e2', 'e3']) {
+      expect(await contradicts('reserve', id)).toMatchObject({ outcome: 'contradiction' })
+    }
+    expect(await contradicts('pay', 'e4')).toMatchObject({ outcome: 'contradiction' })
+    expect(await cases(lease.operationId)).toMatchObject([
+      { cause: 'contradiction', note: 'reported: absent; contradiction: reserve: reported: absent' },
+    ])
+    expect(await findViolations(database)).toEqual([])
+  })
+
   test('is noted where the type leaves it to a person, who decides', async () => {
     const type = grant({ onAbsent: 'case' })
     const lease = await timedOut()

@@ -57,8 +57,10 @@ export const recordObservation = (
         join effects e on e.tenant_id = s.tenant_id and e.effect_key = ${report.effectKey}
       where s.tenant_id = ${shard.tenantId} and s.operation_id = ${shard.operationId}::uuid and s.shard = ${shard.shard}
       on conflict (tenant_id, operation_id, ord) where closed_at is null do update set
-        note = concat_ws('; ', c.note, concat_ws(': ', excluded.cause, excluded.note))
-      where c.cause <> excluded.cause and position(excluded.cause in coalesce(c.note, '')) = 0`
+        note = concat_ws('; ', c.note, concat_ws(': ', excluded.cause, nullif(excluded.step, ''), excluded.note))
+      -- an item has one open case, and its steps are effects of their own: each is named once
+      where (c.cause, c.effect_key) <> (excluded.cause, excluded.effect_key)
+        and position(concat_ws(': ', excluded.cause, nullif(excluded.step, '')) in coalesce(c.note, '')) = 0`
     await sql`
       update operation_shards set version = version + 1, last_progress_at = clock_timestamp()
       where tenant_id = ${shard.tenantId} and operation_id = ${shard.operationId}::uuid and shard = ${shard.shard}`
