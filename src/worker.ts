@@ -5,6 +5,7 @@ import { WORKER_BEAT_MS } from './engine/heartbeat.ts'
 import { startEngine } from './engine/loop.ts'
 import { openTypeMeter } from './engine/type-meter.ts'
 import { startWatchdog } from './engine/watchdog.ts'
+import { keepHeapSmall } from './heap.ts'
 import { createLog } from './log.ts'
 import { startMaintenance } from './maintenance/schedule.ts'
 import { openObjectStore } from './objects/open-object-store.ts'
@@ -21,6 +22,7 @@ const CONTROL_CONNECTIONS = 2
 
 /** A worker process: config → parts → loop → drain. */
 await runEntry(async () => {
+  keepHeapSmall()
   const config = loadConfigFromProcess('worker')
   const id = randomUUID()
   const log = createLog({ level: config.logLevel, name: 'worker' }).child({ worker_id: id })
