@@ -57,7 +57,7 @@ export const SubmitBody = z
     callback_url: textField(MAX_CALLBACK_URL_BYTES)
       .nullish()
       .describe(
-        'An absolute https or http URL without credentials and fragment. A signed webhook goes there when the operation is settled. A replay inherits it.',
+        'An absolute https or http URL without credentials and fragment. A signed webhook goes there when the operation is settled. Replays and compensations inherit it.',
       ),
     after: z
       .array(textField(MAX_ITEM_KEY_BYTES))
