@@ -1,8 +1,8 @@
 /** What an answer of a provider means, by the rules of its type. What no rule names is uncertain. */
 
 import { sanitiseText } from '../domain/failure.ts'
+import type { LookupRule, SendRule } from '../domain/http-definition.ts'
 import type { LookupOutcome, SendReport } from '../domain/operation-type.ts'
-import type { LookupRule, SendRule } from '../domain/operation-type-definition.ts'
 import { readPointer, textOf } from './json-pointer.ts'
 import type { Exchange } from './outbound.ts'
 

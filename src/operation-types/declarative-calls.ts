@@ -1,6 +1,8 @@
 /** What the calls of a declarative type have in common, whether they apply an effect or take one back. */
+
+import type { LookupDefinition } from '../domain/http-definition.ts'
 import type { EffectCall, Executor } from '../domain/operation-type.ts'
-import { type LookupDefinition, TYPE_LIMITS } from '../domain/operation-type-definition.ts'
+import { TYPE_LIMITS } from '../domain/operation-type-definition.ts'
 import { classifyLookup } from './answers.ts'
 import type { Exchange } from './outbound.ts'
 import type { OutboundRequest } from './request-template.ts'

@@ -3,8 +3,8 @@
  * effect; `{compensation_key}` is the undoing's own, and goes with it as Idempotency-Key unless the type sets that header.
  */
 import { parseCompensationKey } from '../domain/compensation.ts'
+import type { CompensateDefinition, SendRule } from '../domain/http-definition.ts'
 import type { EffectCall, Executor } from '../domain/operation-type.ts'
-import type { CompensateDefinition, SendRule } from '../domain/operation-type-definition.ts'
 import { classifySend } from './answers.ts'
 import { lookupOf, withTrace } from './declarative-calls.ts'
 import type { Outbound } from './outbound.ts'

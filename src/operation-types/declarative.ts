@@ -2,17 +2,14 @@
 import { createHash } from 'node:crypto'
 import canonicalize from 'canonicalize'
 import { compensationKey, SEND_MAX } from '../domain/compensation.ts'
-import type { EffectCall, InputIssue, Json, OperationType } from '../domain/operation-type.ts'
 import {
-  assertSteps,
   type DeclarativeDefinition,
-  DefinitionError,
   declarativeTypeSchema,
   type EffectDefinition,
   type HttpDefinition,
-  resolvePolicy,
-  TYPE_LIMITS,
-} from '../domain/operation-type-definition.ts'
+} from '../domain/http-definition.ts'
+import type { EffectCall, InputIssue, Json, OperationType } from '../domain/operation-type.ts'
+import { assertSteps, DefinitionError, resolvePolicy, TYPE_LIMITS } from '../domain/operation-type-definition.ts'
 import { stepKey } from '../domain/steps.ts'
 import { classifySend } from './answers.ts'
 import { compileCallback } from './callback-rules.ts'

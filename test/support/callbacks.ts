@@ -1,6 +1,6 @@
 import { Webhook } from 'standardwebhooks'
+import type { CallbackDefinition } from '../../src/domain/http-definition.ts'
 import type { Json } from '../../src/domain/operation-type.ts'
-import type { CallbackDefinition } from '../../src/domain/operation-type-definition.ts'
 
 /** Three secrets as providers give them out. */
 export const SECRETS = ['a', 'b', 'c'].map((letter) => `whsec_${Buffer.alloc(32, letter).toString('base64')}`) as [
