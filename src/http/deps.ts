@@ -1,4 +1,8 @@
 import type { FastifyBaseLogger } from 'fastify'
+import type { ArtifactView, DownloadView } from '../services/artifact-views.ts'
+import type { BulkActionView, BulkTargetView } from '../services/bulk-action-views.ts'
+import type { DeadLetterView, IncidentView, ResolvedIncidentView } from '../services/dead-letter-views.ts'
+import type { CompensationPreflightView, PreflightView } from '../services/preflight-views.ts'
 import type { Principal } from '../services/principal.ts'
 import type {
   ApprovalRequest,
@@ -37,31 +41,22 @@ import type {
   WebhookDeliveryPosition,
 } from '../services/requests.ts'
 import type {
-  ArtifactView,
-  BulkActionView,
-  BulkTargetView,
   CallbackView,
   CaseView,
   CheckpointView,
-  CompensationPreflightView,
-  DeadLetterView,
-  DownloadView,
   EventView,
   Gauge,
   HealthReportView,
   HistoryView,
-  IncidentView,
   ItemView,
   LedgerEntryView,
   OperationTypeView,
   OperationView,
   Page,
-  PreflightView,
   ReadinessView,
-  ResolvedIncidentView,
-  WebhookDeliveryView,
   WorkerView,
 } from '../services/views.ts'
+import type { WebhookDeliveryView } from '../services/webhook-views.ts'
 
 /**
  * All the http layer knows of the rest. Ids are uuids. Reads answer null for what does not exist in the caller's tenant;

@@ -4,11 +4,11 @@ import type { ObjectStore } from '../objects/object-store.ts'
 import { ObjectMissing } from '../objects/object-store.ts'
 import { type ArtifactRow, readArtifact } from '../storage/artifacts.ts'
 import { operationExists } from '../storage/operations.ts'
+import type { ArtifactView, DownloadView } from './artifact-views.ts'
 import type { ServiceContext } from './context.ts'
 import { downloadPath, downloadsNotConfigured, isSignatureOf } from './download-links.ts'
 import type { Principal } from './principal.ts'
 import type { DownloadRequest } from './requests.ts'
-import type { ArtifactView, DownloadView } from './views.ts'
 
 /** What reading artifacts takes besides the database. */
 export interface Downloads {

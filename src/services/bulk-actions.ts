@@ -20,6 +20,7 @@ import {
   listBulkTargetRows,
   startBulkAction,
 } from '../storage/bulk-actions.ts'
+import type { BulkActionView, BulkTargetView } from './bulk-action-views.ts'
 import { canonicalHash } from './canonical-hash.ts'
 import type { ServiceContext } from './context.ts'
 import { readPage } from './paging.ts'
@@ -32,7 +33,7 @@ import type {
   BulkTargetPosition,
   PageRequest,
 } from './requests.ts'
-import type { BulkActionView, BulkTargetView, Page } from './views.ts'
+import type { Page } from './views.ts'
 
 type BulkContext = Pick<ServiceContext, 'database'>
 

@@ -11,8 +11,8 @@ import type { Connection } from '../storage/connection.ts'
 import type { CompensationScope } from '../storage/preflights.ts'
 import { readTypeWindows, SILENT_WINDOW } from '../storage/type-minutes.ts'
 import type { Types } from './context.ts'
+import type { CompensationPreflightView } from './preflight-views.ts'
 import { stopConditions } from './replay-judgement.ts'
-import type { CompensationPreflightView } from './views.ts'
 
 const ERROR_WINDOW_MINUTES = 5
 

@@ -6,10 +6,11 @@ import {
   listDeadLetterRows,
 } from '../storage/dead-letters.ts'
 import type { ServiceContext } from './context.ts'
+import type { DeadLetterView } from './dead-letter-views.ts'
 import { readPage } from './paging.ts'
 import type { Principal } from './principal.ts'
 import type { DeadLetterFilters, DeadLetterPosition, PageRequest } from './requests.ts'
-import type { DeadLetterView, Page } from './views.ts'
+import type { Page } from './views.ts'
 
 type DatabaseContext = Pick<ServiceContext, 'database'>
 

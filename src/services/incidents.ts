@@ -7,10 +7,11 @@ import {
   resolveIncident as recordResolution,
 } from '../storage/incidents.ts'
 import type { ServiceContext } from './context.ts'
+import type { IncidentView, ProposedPreflightView, ResolvedIncidentView } from './dead-letter-views.ts'
 import { readPage } from './paging.ts'
 import type { Principal } from './principal.ts'
 import type { IncidentFilters, IncidentPosition, PageRequest, ResolveIncidentRequest } from './requests.ts'
-import type { IncidentView, Page, ProposedPreflightView, ResolvedIncidentView } from './views.ts'
+import type { Page } from './views.ts'
 
 type DatabaseContext = Pick<ServiceContext, 'database'>
 

@@ -7,10 +7,10 @@ import { type CompensationScope, insertPreflight } from '../storage/preflights.t
 import { judgeCompensation } from './compensation-judgement.ts'
 import type { ServiceContext } from './context.ts'
 import { PREFLIGHT_MINUTES } from './preflight-replay.ts'
+import type { CompensationPreflightView } from './preflight-views.ts'
 import type { Principal } from './principal.ts'
 import type { CompensationPreflightRequest } from './requests.ts'
 import { itemKeyFaults, refuseUnknownKeys, sorted } from './scope-keys.ts'
-import type { CompensationPreflightView } from './views.ts'
 
 const scopeOf = ({ scope }: CompensationPreflightRequest): CompensationScope => {
   const itemKeys = scope?.itemKeys ?? null

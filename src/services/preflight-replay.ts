@@ -11,11 +11,11 @@ import { FAILURE_CLASSES, type FailureClass, permits } from '../domain/failure.t
 import { REPLAYABLE_STATES } from '../domain/replay.ts'
 import { insertPreflight, type ReplayScope } from '../storage/preflights.ts'
 import type { ServiceContext } from './context.ts'
+import type { PreflightView } from './preflight-views.ts'
 import type { Principal } from './principal.ts'
 import { judgeReplay } from './replay-judgement.ts'
 import type { PreflightRequest } from './requests.ts'
 import { itemKeyFaults, refuseUnknownKeys, sorted } from './scope-keys.ts'
-import type { PreflightView } from './views.ts'
 
 /** Long enough to read the answer and decide, short enough to remember why. */
 export const PREFLIGHT_MINUTES = 15

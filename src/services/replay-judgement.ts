@@ -19,7 +19,7 @@ import type { Connection } from '../storage/connection.ts'
 import { type ReplayFacts, type ReplayScope, readReplayFacts } from '../storage/preflights.ts'
 import { readTypeWindows, SILENT_WINDOW } from '../storage/type-minutes.ts'
 import type { Types } from './context.ts'
-import type { PreflightView } from './views.ts'
+import type { PreflightView } from './preflight-views.ts'
 
 const ERROR_WINDOW_MINUTES = 5
 

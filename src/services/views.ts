@@ -1,15 +1,11 @@
 import type { AfterWhen } from '../domain/after.ts'
-import type { BulkActionKind, BulkScope, BulkStatus, BulkTargetState } from '../domain/bulk-action.ts'
 import type { CallbackOutcome } from '../domain/callback.ts'
-import type { DeadLetterStatus, IncidentStatus } from '../domain/dead-letter.ts'
 import type { FailureClass } from '../domain/failure.ts'
 import type { HealthVerdict, Verdict } from '../domain/health.ts'
 import type { ItemState } from '../domain/ledger.ts'
 import type { LedgerEntry } from '../domain/ledger-entry.ts'
 import type { OperationStatus } from '../domain/operation.ts'
 import type { Json } from '../domain/operation-type.ts'
-import type { DeliveryState, WebhookEvent } from '../domain/webhook.ts'
-import type { OperationFilters } from './requests.ts'
 
 /**
  * What the use cases answer with: rows parsed into named fields. Ids are uuids, times are the database's own text
@@ -95,36 +91,6 @@ export interface OperationView {
   now: DbTime
 }
 
-export interface WebhookAttemptView {
-  attempt: number
-  at: DbTime
-  status: number | null
-  error: string | null
-  /** Null: it is being made, or its sender was lost. */
-  durationMs: number | null
-}
-
-export interface WebhookDeliveryView {
-  id: string
-  operationId: string
-  event: WebhookEvent
-  /** The event of the operation that it tells of: its place in the list. */
-  eventVersion: number
-  operationStatus: string
-  url: string
-  state: DeliveryState
-  /** A try is under way. */
-  sending: boolean
-  attempts: number
-  nextAttemptAt: DbTime | null
-  createdAt: DbTime
-  deliveredAt: DbTime | null
-  lastStatus: number | null
-  lastError: string | null
-  /** The last ones, oldest first. */
-  log: WebhookAttemptView[]
-}
-
 export interface ItemView {
   ord: number
   key: string
@@ -190,60 +156,6 @@ export interface CaseView {
   } | null
 }
 
-export interface DeadLetterView {
-  id: string
-  operationId: string
-  type: string
-  itemKey: string
-  step: string | null
-  effectKey: string
-  failureClass: FailureClass
-  reasonCode: string | null
-  message: string | null
-  attempts: number
-  /** The fingerprint: 32 hex digits. */
-  incidentId: string
-  createdAt: DbTime
-  status: DeadLetterStatus
-  /** Kept also when its effect is applied later. */
-  closing: { at: DbTime; by: string; reason: string } | null
-}
-
-export interface IncidentView {
-  /** The fingerprint; the type is part of it. */
-  id: string
-  type: string
-  count: number
-  openCount: number
-  /** How many operations have dead letters of it. */
-  operations: number
-  firstSeenAt: DbTime
-  lastSeenAt: DbTime
-  /** Its newest dead letter. */
-  sample: {
-    message: string | null
-    reasonCode: string | null
-    itemKey: string
-    operationId: string
-    failureClass: FailureClass
-  }
-  status: IncidentStatus
-  /** The latest; an incident that is open again keeps it. */
-  resolution: { resolvedAt: DbTime; resolvedBy: string; fixedIn: string | null; reason: string } | null
-}
-
-export interface ProposedPreflightView {
-  operationId: string
-  targets: number
-  /** One of the two lists is null. */
-  scope: { states: string[]; itemKeys: string[] | null; failureClasses: string[] | null }
-}
-
-export interface ResolvedIncidentView extends IncidentView {
-  preflights: ProposedPreflightView[]
-  hasMorePreflights: boolean
-}
-
 export interface HistoryView {
   kind: string
   at: DbTime
@@ -257,123 +169,6 @@ export interface HistoryView {
   deadLetterId: string | null
   incidentId: string | null
   entry: LedgerEntryView | null
-}
-
-export interface PreflightView {
-  id: string
-  operationId: string
-  expiresAt: DbTime
-  factsHash: string
-  scope: { states: string[]; failureClasses: string[]; itemKeys: string[] | null }
-  replayTargets: number
-  failedTargets: number
-  confirmedTargets: number
-  ambiguousEffectTargets: number
-  validationRejectedTargets: number
-  unprocessedTargets: number
-  deadLetterTargets: number
-  /** Null when nothing was ever checkpointed. */
-  lastCheckpointAgeSeconds: number | null
-  /** 0…1. */
-  downstreamErrorRate5m: number
-  codeVersionChanged: boolean
-  codeVersionThen: string
-  codeVersionNow: string
-  requiresApproval: boolean
-  compensation: string
-  stopIf: { condition: string; actual: number; tripped: boolean }[]
-  allowed: boolean
-  blockedBy: string[]
-}
-
-/** Who decided something, when and why. */
-export interface DecisionView {
-  at: DbTime
-  by: string
-  reason: string | null
-}
-
-export interface BulkActionView {
-  id: string
-  action: BulkActionKind
-  status: BulkStatus
-  filter: OperationFilters
-  /** Of a replay, as it was asked for; null: the default, or a cancel. */
-  scope: BulkScope | null
-  reason: string
-  ratePerSecond: number
-  requestedBy: string
-  counts: { total: number; pending: number; done: number; refused: number; failed: number; skipped: number }
-  createdAt: DbTime
-  /** Until when a dry run can be started. */
-  expiresAt: DbTime | null
-  started: DecisionView | null
-  aborted: DecisionView | null
-  completedAt: DbTime | null
-}
-
-export interface BulkTargetView {
-  ord: number
-  operationId: string
-  state: BulkTargetState
-  code: string | null
-  detail: string | null
-  blockedBy: string[]
-  /** Of a replay that was made. */
-  resultOperationId: string | null
-  at: DbTime | null
-}
-
-export interface ArtifactView {
-  id: string
-  operationId: string
-  name: string
-  contentType: string
-  sizeBytes: number
-  /** Hex. */
-  sha256: string
-  publishedAt: DbTime
-  expiresAt: DbTime
-  supersededAt: DbTime | null
-  supersededBy: string | null
-  /** `newer` or `cancel`. */
-  supersedeReason: string | null
-  /** Null: it cannot be downloaded any more. */
-  download: { path: string; expiresAt: DbTime } | null
-}
-
-export interface DownloadView {
-  name: string
-  contentType: string
-  sizeBytes: number
-  /** Hex. */
-  sha256: string
-  /** The next piece is read when it is asked for. */
-  content: AsyncIterable<Uint8Array>
-}
-
-export interface CompensationPreflightView {
-  id: string
-  operationId: string
-  expiresAt: DbTime
-  factsHash: string
-  scope: { itemKeys: string[] | null }
-  compensationTargets: number
-  appliedTargets: number
-  ambiguousEffectTargets: number
-  /** Null when nothing was ever checkpointed. */
-  lastCheckpointAgeSeconds: number | null
-  /** 0…1. */
-  downstreamErrorRate5m: number
-  codeVersionChanged: boolean
-  codeVersionThen: string
-  codeVersionNow: string
-  requiresApproval: boolean
-  compensation: string
-  noCompensationReason: string | null
-  stopIf: { condition: string; actual: number; tripped: boolean }[]
-  allowed: boolean
-  blockedBy: string[]
 }
 
 export interface OperationTypeView {

@@ -5,7 +5,8 @@ import type { ServiceContext } from './context.ts'
 import { readPage } from './paging.ts'
 import type { Principal } from './principal.ts'
 import type { PageRequest, WebhookDeliveryPosition } from './requests.ts'
-import type { Page, WebhookDeliveryView } from './views.ts'
+import type { Page } from './views.ts'
+import type { WebhookDeliveryView } from './webhook-views.ts'
 
 type DatabaseContext = Pick<ServiceContext, 'database'>
 

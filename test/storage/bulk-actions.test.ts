@@ -5,6 +5,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { BULK_CLAIMS_MAX, BULK_TARGETS_MAX, type BulkActionKind } from '../../src/domain/bulk-action.ts'
 import type { OperationStatus } from '../../src/domain/operation.ts'
 import { bulkActions } from '../../src/maintenance/bulk-actions.ts'
+import type { BulkTargetView } from '../../src/services/bulk-action-views.ts'
 import {
   abortBulk,
   createBulkAction,
@@ -16,7 +17,6 @@ import { openStateReader } from '../../src/services/get-operation.ts'
 import type { Principal } from '../../src/services/principal.ts'
 import type { OperationFilters } from '../../src/services/requests.ts'
 import { cancelOperation } from '../../src/services/stop.ts'
-import type { BulkTargetView } from '../../src/services/views.ts'
 import { workOnTarget } from '../../src/services/work-bulk-target.ts'
 import { beginTarget, type ClaimedTarget, claimBulkTargets, recordOutcome } from '../../src/storage/bulk-targets.ts'
 import { type Database, openDatabase } from '../../src/storage/database.ts'

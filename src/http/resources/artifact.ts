@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { SUPERSEDE_REASONS } from '../../domain/artifact.ts'
 import { formatId } from '../../domain/ids.ts'
-import type { ArtifactView } from '../../services/views.ts'
+import type { ArtifactView } from '../../services/artifact-views.ts'
 import { openEnum, time } from '../fields.ts'
 import { toRfc3339, toRfc3339OrNull } from '../times.ts'
 

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { BULK_ACTIONS, BULK_STATUSES, BULK_TARGET_STATES } from '../../domain/bulk-action.ts'
 import { formatId } from '../../domain/ids.ts'
-import type { BulkActionView, BulkTargetView, DecisionView } from '../../services/views.ts'
+import type { BulkActionView, BulkTargetView, DecisionView } from '../../services/bulk-action-views.ts'
 import { openEnum, time } from '../fields.ts'
 import { toRfc3339, toRfc3339OrNull } from '../times.ts'
 

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { formatId } from '../../domain/ids.ts'
-import type { CompensationPreflightView } from '../../services/views.ts'
+import type { CompensationPreflightView } from '../../services/preflight-views.ts'
 import { time } from '../fields.ts'
 import { toRfc3339 } from '../times.ts'
 import { toAge } from './preflight.ts'

@@ -2,7 +2,7 @@ import { z } from 'zod'
 import { formatId } from '../../domain/ids.ts'
 import { OPERATION_STATUSES } from '../../domain/operation.ts'
 import { DELIVERY_STATES, WEBHOOK_EVENTS } from '../../domain/webhook.ts'
-import type { WebhookDeliveryView } from '../../services/views.ts'
+import type { WebhookDeliveryView } from '../../services/webhook-views.ts'
 import { openEnum, time } from '../fields.ts'
 import { toRfc3339, toRfc3339OrNull } from '../times.ts'
 
