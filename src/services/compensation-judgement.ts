@@ -26,6 +26,7 @@ const hashFacts = (facts: CompensationFacts, scope: CompensationScope, type: Ope
     version: facts.version,
     scope,
     targets: [facts.targets, facts.targetsHash],
+    itemsPurged: facts.itemsPurged,
     ran: [facts.type, facts.typeVersion, facts.codeVersion],
     installed: [type.version, type.codeVersion],
     live: [facts.liveReplays, facts.liveCompensations],

@@ -107,8 +107,8 @@ describe('the OpenAPI document', () => {
     const needed = operations.filter(({ requestBody }) => requestBody?.required).map(({ operationId }) => operationId)
     expect(needed.sort()).toEqual([
       'abortBulkAction',
-      'createBulkAction',
       'compensateOperation',
+      'createBulkAction',
       'decideApproval',
       'discardDeadLetter',
       'receiveCallback',

@@ -402,7 +402,7 @@ describe('a compensation', { timeout: PROCESSES_MS }, () => {
     const items = itemsOf('killed', 40, { undo_ms: 200 })
     const original = await apply('grant', items)
     await fleet.stop()
-    const env = { EFFECTS_URL: effects.url }
+    const env = { EFFECTS_URL: effects.url, OPLEDGER_SECRET_CALLBACK: SECRETS[0] }
     fleet = openWorkerFleet({ databaseUrl: service.url, typeFiles: [file.file], env })
     const first = await fleet.start()
     const { id } = await compensate(original.id)
