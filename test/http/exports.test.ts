@@ -68,10 +68,10 @@ describe('exports', () => {
     const answer = await edge.app.inject({ url: `${url}/items`, headers: { accept: 'text/csv' } })
     const [head, first, second] = answer.body.split('\r\n')
     expect(head).toBe(
-      'key,ord,state,step,failure_class,reason_code,attempt,retry_at,effect_key,effect_ref,evidence_ref,observed_at',
+      'key,ord,state,failure_class,reason_code,attempt,retry_at,effect_key,effect_ref,evidence_ref,observed_at,step',
     )
-    expect(first).toBe('k0,0,applied,,,,1,,e0,,,2026-11-29T14:20:18.123456Z')
-    expect(second).toMatch(/^"'=HYPERLINK\(""x""\)",1,failed,,conflict,/)
+    expect(first).toBe('k0,0,applied,,,1,,e0,,,2026-11-29T14:20:18.123456Z,')
+    expect(second).toMatch(/^"'=HYPERLINK\(""x""\)",1,failed,conflict,/)
   })
 
   it('gives an empty list its header row', async () => {

@@ -15,10 +15,6 @@ export const ItemResource = z
     key: z.string(),
     ord: z.int(),
     state: openEnum([...ITEM_STATES, 'unprocessed'], 'The latest outcome.'),
-    step: z
-      .string()
-      .nullable()
-      .describe('The step that it waits for, or that its outcome is of; null where its type has no steps.'),
     failure_class: failureClass,
     reason_code: z.string().nullable(),
     attempt: z.int(),
@@ -27,6 +23,11 @@ export const ItemResource = z
     effect_ref: z.string().nullable(),
     evidence_ref: z.string().nullable(),
     observed_at: time.nullable(),
+    // last, as readers of the CSV may count columns
+    step: z
+      .string()
+      .nullable()
+      .describe('The step that it waits for, or that its outcome is of; null where its type has no steps.'),
   })
   .meta({ id: 'Item' })
 export type ItemResource = z.infer<typeof ItemResource>
@@ -35,7 +36,6 @@ export const toItem = (view: ItemView): ItemResource => ({
   key: view.key,
   ord: view.ord,
   state: view.state,
-  step: view.step,
   failure_class: view.failureClass,
   reason_code: view.reasonCode,
   attempt: view.attempt,
@@ -44,6 +44,7 @@ export const toItem = (view: ItemView): ItemResource => ({
   effect_ref: view.effectRef,
   evidence_ref: view.evidenceRef,
   observed_at: toRfc3339OrNull(view.observedAt),
+  step: view.step,
 })
 
 export const LedgerEntryResource = z
