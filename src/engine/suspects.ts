@@ -7,25 +7,28 @@ import type { HeldShard } from './held-shard.ts'
  * and taken back by whoever lives to tell. `used-up`: it may not run any more.
  */
 export const runSuspected = async <T>(
-  { database, log }: RunContext,
+  context: RunContext,
   held: HeldShard,
   ord: number,
   run: () => Promise<T>,
 ): Promise<T | 'used-up' | 'lost'> => {
   if (!held.isIsolated) return run()
   const { lease, type } = held
-  const crashes = await database.query((connection) => chargeSuspect(connection, lease, ord))
+  const crashes = await context.database.query((connection) => chargeSuspect(connection, lease, ord))
   if (crashes === null) return 'lost'
   if (crashes > type.retry.maxAttempts) return 'used-up'
   try {
     return await run()
   } finally {
-    await database
-      .query((connection) => unchargeSuspect(connection, lease))
-      .catch((error: unknown) =>
-        log.warn({ err: error, operation_id: lease.operationId }, 'a charge was not taken back'),
-      )
+    await uncharge(context, held)
   }
+}
+
+/** Who lives to tell takes its charge back: only a crash charges an item. */
+export const uncharge = async ({ database, log }: RunContext, { lease }: HeldShard): Promise<void> => {
+  await database
+    .query((connection) => unchargeSuspect(connection, lease))
+    .catch((error: unknown) => log.warn({ err: error, operation_id: lease.operationId }, 'a charge was not taken back'))
 }
 
 /** What becomes of an item that killed the process each time it ran alone. */

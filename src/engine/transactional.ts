@@ -20,13 +20,13 @@ import {
   readPosition,
   readRetryAttempts,
   readWindow,
-  unchargeSuspect,
 } from '../storage/run/window.ts'
 import { assertWindow } from './assert-window.ts'
 import { executeBatch } from './batch-handler.ts'
 import type { RunContext } from './context.ts'
 import type { HeldShard } from './held-shard.ts'
 import { failureFate } from './reports.ts'
+import { uncharge, workerCrash } from './suspects.ts'
 
 export type TransactionalExecutor = Extract<Executor, { kind: 'transactional' }>
 
@@ -161,11 +161,7 @@ const runSuspect = async (
   if (crashes === null) return null
   const { maxAttempts } = held.type.retry
   if (crashes <= maxAttempts) return runBatch(database, held, executor, batch, null)
-  const failure = {
-    failureClass: 'bug_suspected' as const,
-    reasonCode: 'WORKER_CRASH',
-    message: `the worker process died ${maxAttempts} times while it ran this item alone`,
-  }
+  const { state, ...failure } = workerCrash(maxAttempts)
   const charged = { ...item, attempt: maxAttempts }
   const fate = failureFate(held.type, failure, charged)
   return runBatch(
@@ -175,20 +171,13 @@ const runSuspect = async (
     { ...batch, items: [charged] },
     {
       ord: item.ord,
-      item: 'failed',
+      item: state,
       ...failure,
       effectRef: null,
       retryMs: fate.retryMs,
       fingerprint: fate.fingerprint,
     },
   )
-}
-
-/** A worker that lives to tell that a batch was rolled back takes its charge back: only a crash charges an item. */
-const uncharge = async ({ database, log }: RunContext, { lease }: HeldShard): Promise<void> => {
-  await database
-    .query((connection) => unchargeSuspect(connection, lease))
-    .catch((error: unknown) => log.warn({ err: error, operation_id: lease.operationId }, 'a charge was not taken back'))
 }
 
 /** One transaction. `verdict` is given instead of a run for an item that must not run any more. */

@@ -1,6 +1,6 @@
+import { toMillis } from '../domain/times.ts'
 import type { OperationView } from '../services/views.ts'
 import { MAX_RETRY_AFTER_SECONDS } from './limits.ts'
-import { toMillis } from './times.ts'
 
 /** A tenth of the age: young operations are asked often, old ones rarely, and no poll comes much too late. */
 const AGE_SHARE = 0.1

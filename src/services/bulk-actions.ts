@@ -33,6 +33,7 @@ import type {
   BulkTargetPosition,
   PageRequest,
 } from './requests.ts'
+import { reusedKey } from './reused-key.ts'
 import type { Page } from './views.ts'
 
 type BulkContext = Pick<ServiceContext, 'database'>
@@ -122,11 +123,7 @@ const findOwner = async (
   const owner = await database.query((connection) => findBulkActionByKey(connection, tenantId, idempotencyKey))
   if (!owner) return null
   if (owner.requestHash === requestHash) return owner.id
-  throw new AppError(
-    'idempotency-key-reused',
-    'this Idempotency-Key was used with another request body: use a new key',
-    { errors: [{ detail: 'used before with another body', pointer: 'Idempotency-Key' }] },
-  )
+  throw reusedKey()
 }
 
 export const getBulkAction = async (

@@ -7,26 +7,22 @@
  * Why a repeat is safe: a preflight is used once, and its row names the compensation. A caller without one asks twice for a
  * compensation, and the second time it is in progress, or nothing is left. Refusals come in the order 400, 412, 409.
  */
-import { uuidv7 } from 'uuidv7'
 import { AppError } from '../domain/errors.ts'
-import { isForceable } from '../domain/replay.ts'
 import { insertCompensation } from '../storage/compensations.ts'
 import { type RecordedPreflight, readPreflight } from '../storage/replays.ts'
 import { type CompensationJudgement, judgeCompensation } from './compensation-judgement.ts'
 import type { ServiceContext } from './context.ts'
 import { refuseStale } from './if-match.ts'
 import { preflightCompensation } from './preflight-compensation.ts'
+import { answerInsertion, blockingCodes, derivedFrom, earlierUse, type Made } from './preflight-use.ts'
 import type { Principal } from './principal.ts'
 import type { CompensateRequest } from './requests.ts'
 
 type CompensateContext = Pick<ServiceContext, 'database' | 'types' | 'wakeUps'>
 type Preflight = Extract<RecordedPreflight, { kind: 'compensation' }>
-type Made = { id: string; replayed: boolean }
 
 /** The operation changed between our own preflight and its use; after so many times it is busy, and the caller is told. */
 const OWN_PREFLIGHTS_MAX = 3
-
-const outdated = (detail: string): AppError => new AppError('preflight-outdated', `${detail}: ask for a new preflight`)
 
 /**
  * Errors: operation-not-found, unknown-operation-type, invalid-request (no such preflight of this operation),
@@ -70,58 +66,33 @@ const findPreflight = async (
 }
 
 const usePreflight = async (
-  { database, types, wakeUps }: CompensateContext,
-  { tenantId, name }: Principal,
+  context: CompensateContext,
+  principal: Principal,
   recorded: Preflight,
   request: CompensateRequest,
 ): Promise<Made> => {
-  if (recorded.usedBy !== null) return { id: recorded.usedBy, replayed: true }
-  if (recorded.expired) throw outdated('the preflight has expired')
+  const { database, types } = context
+  const earlier = earlierUse(recorded)
+  if (earlier) return earlier
   const { operationId, scope } = recorded
   const judgement = await database.query((connection) =>
-    judgeCompensation(connection, types, { tenantId, operationId }, scope),
+    judgeCompensation(connection, types, { tenantId: principal.tenantId, operationId }, scope),
   )
   refuseStale(judgement.facts.version, request.ifMatchVersion)
   refuseBlocked(judgement, recorded, request.force)
-  const id = uuidv7()
-  const { type, facts } = judgement
-  const made = await insertCompensation(database, {
-    tenantId,
-    id,
-    preflightId: recorded.id,
-    of: operationId,
-    seenVersion: facts.version,
+  const compensation = {
+    ...derivedFrom(recorded, judgement, principal, request.reason),
     scope,
-    targets: facts.targets,
-    typeVersion: type.version,
-    codeVersion: type.codeVersion,
-    requestedBy: name,
-    reason: request.reason,
-    approvalRequired: type.approval === 'none' ? null : type.approval,
-    // one shard: its windows go from the last item to the first
     steps: [],
-    shardEnds: [facts.targets],
-  })
-  switch (made.kind) {
-    case 'used':
-      return { id: made.by, replayed: true }
-    case 'outdated':
-      throw outdated('the operation changed')
-    case 'made':
-      wakeUps.send('work')
-      wakeUps.send('change')
-      return { id, replayed: false }
+    // one shard: its windows go from the last item to the first
+    shardEnds: [judgement.facts.targets],
   }
+  return answerInsertion(context, compensation, await insertCompensation(database, compensation))
 }
 
-const IN_PROGRESS: readonly string[] = ['replay-in-progress', 'compensation-in-progress']
-
 const refuseBlocked = (judgement: CompensationJudgement, recorded: Preflight, force: readonly string[]): void => {
-  const { blockedBy, stopIf, noCompensationReason } = judgement.answer
-  // what is open of the same operation is a refusal of its own, not a change that went unseen
-  const isOpen = blockedBy.some((code) => IN_PROGRESS.includes(code))
-  if (judgement.factsHash !== recorded.factsHash && !isOpen) throw outdated('the facts have changed')
-  const blocking = blockedBy.filter((code) => !(force.includes(code) && isForceable(code)))
+  const { stopIf, noCompensationReason } = judgement.answer
+  const blocking = blockingCodes(judgement, recorded, force)
   if (blocking.length === 0) return
   const names = blocking.map((code) =>
     code === 'no-compensation' && noCompensationReason !== null ? `${code} (${noCompensationReason})` : code,

@@ -1,27 +1,23 @@
 /** What a compensation in a scope would meet now, and what that permits: for its preflight, itself and its approval. */
-import { createHash } from 'node:crypto'
-import canonicalize from 'canonicalize'
 import { compensationVerdict } from '../domain/compensation.ts'
 import { AppError } from '../domain/errors.ts'
 import { isSettled } from '../domain/operation.ts'
 import type { OperationType } from '../domain/operation-type.ts'
-import { evaluateStopConditions, rateOf, type Share } from '../domain/replay.ts'
+import { evaluateStopConditions, type Share } from '../domain/replay.ts'
 import { type CompensationFacts, readCompensationFacts } from '../storage/compensations.ts'
 import type { Connection } from '../storage/connection.ts'
 import type { CompensationScope } from '../storage/preflights.ts'
-import { readTypeWindows, SILENT_WINDOW } from '../storage/type-minutes.ts'
 import type { Types } from './context.ts'
+import { commonAnswer, hashFacts, readDownstreamErrors } from './preflight-judgement.ts'
 import type { CompensationPreflightView } from './preflight-views.ts'
 import { stopConditions } from './replay-judgement.ts'
-
-const ERROR_WINDOW_MINUTES = 5
 
 /**
  * Effects that are compensated move no version of the operation, so the set of targets stands for them. Rates change by the
  * minute and are evaluated anew, as for a replay.
  */
-const hashFacts = (facts: CompensationFacts, scope: CompensationScope, type: OperationType): string => {
-  const hashed = {
+const hashOf = (facts: CompensationFacts, scope: CompensationScope, type: OperationType): string =>
+  hashFacts({
     kind: 'compensation',
     version: facts.version,
     scope,
@@ -30,11 +26,7 @@ const hashFacts = (facts: CompensationFacts, scope: CompensationScope, type: Ope
     ran: [facts.type, facts.typeVersion, facts.codeVersion],
     installed: [type.version, type.codeVersion],
     live: [facts.liveReplays, facts.liveCompensations],
-  }
-  return createHash('sha256')
-    .update(canonicalize(hashed) ?? '')
-    .digest('hex')
-}
+  })
 
 type Answer = Omit<CompensationPreflightView, 'id' | 'operationId' | 'expiresAt' | 'factsHash' | 'scope'>
 
@@ -59,16 +51,8 @@ const answerOf = (facts: CompensationFacts, type: OperationType, downstreamError
   return {
     compensationTargets: facts.targets,
     appliedTargets: facts.applied,
-    ambiguousEffectTargets: facts.uncertain,
-    lastCheckpointAgeSeconds: facts.lastCheckpointAgeSeconds,
-    downstreamErrorRate5m: rateOf(downstreamErrors5m),
-    codeVersionChanged: type.version !== facts.typeVersion,
-    codeVersionThen: String(facts.typeVersion),
-    codeVersionNow: String(type.version),
-    requiresApproval: type.approval !== 'none',
-    compensation: type.compensation,
+    ...commonAnswer(facts, type, downstreamErrors5m, stopIf),
     noCompensationReason: type.noCompensationReason,
-    stopIf,
     ...verdict,
   }
 }
@@ -106,11 +90,10 @@ export const judgeCompensation = async (
       `the operation type "${facts.type}" is not installed any more: nothing can take its effects back`,
     )
   }
-  const window = (await readTypeWindows(connection, ERROR_WINDOW_MINUTES)).get(facts.type) ?? SILENT_WINDOW
   return {
     facts,
     type,
-    answer: answerOf(facts, type, { count: window.errors, calls: window.calls }),
-    factsHash: hashFacts(facts, scope, type),
+    answer: answerOf(facts, type, await readDownstreamErrors(connection, facts.type)),
+    factsHash: hashOf(facts, scope, type),
   }
 }

@@ -3,7 +3,7 @@ import type { Connection } from '../storage/connection.ts'
 import type { Database } from '../storage/database.ts'
 import { listEventRows } from '../storage/events.ts'
 import { type ItemRow, listItemRows } from '../storage/items.ts'
-import { type LedgerRow, listLedgerRows } from '../storage/ledger.ts'
+import { listLedgerRows } from '../storage/ledger.ts'
 import { operationExists } from '../storage/operations.ts'
 import type { ServiceContext } from './context.ts'
 import { readPage, streamPages } from './paging.ts'
@@ -33,7 +33,7 @@ const ifExists = <T>(
   )
 
 const itemPosition = ({ ord }: ItemRow): ItemPosition => ({ ord })
-const ledgerPosition = ({ ord, seq }: LedgerRow): LedgerPosition => ({ ord, seq })
+const ledgerPosition = ({ ord, seq }: LedgerEntryView): LedgerPosition => ({ ord, seq })
 
 export const listItems = (
   { database }: ReadContext,
@@ -88,7 +88,7 @@ export const streamLedger = async (
 ): Promise<AsyncIterable<LedgerEntryView[]> | null> => {
   const exists = await ifExists(database, principal, operationId, async () => true)
   if (exists === null) return null
-  return streamPages<LedgerRow, LedgerPosition>(
+  return streamPages<LedgerEntryView, LedgerPosition>(
     (position, limit) =>
       database.query((connection) => listLedgerRows(connection, principal.tenantId, operationId, position, limit)),
     ledgerPosition,

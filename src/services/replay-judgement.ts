@@ -1,6 +1,4 @@
 /** What a replay in a scope would meet now, and what that permits: for the preflight, the replay and its approval. */
-import { createHash } from 'node:crypto'
-import canonicalize from 'canonicalize'
 import { AppError } from '../domain/errors.ts'
 import { FAILURE_CLASSES } from '../domain/failure.ts'
 import { ITEM_STATES } from '../domain/ledger.ts'
@@ -11,17 +9,14 @@ import {
   evaluateStopConditions,
   parseStopCondition,
   preflightVerdict,
-  rateOf,
   type Share,
   type StopCondition,
 } from '../domain/replay.ts'
 import type { Connection } from '../storage/connection.ts'
 import { type ReplayFacts, type ReplayScope, readReplayFacts } from '../storage/preflights.ts'
-import { readTypeWindows, SILENT_WINDOW } from '../storage/type-minutes.ts'
 import type { Types } from './context.ts'
+import { commonAnswer, hashFacts, isVersionChanged, readDownstreamErrors } from './preflight-judgement.ts'
 import type { PreflightView } from './preflight-views.ts'
-
-const ERROR_WINDOW_MINUTES = 5
 
 /** The type's conditions and the operation's stricter ones. That nothing may be uncertain stands in every list. */
 export const stopConditions = (type: OperationType, facts: Pick<ReplayFacts, 'stopIf'>): StopCondition[] => {
@@ -34,15 +29,12 @@ export const stopConditions = (type: OperationType, facts: Pick<ReplayFacts, 'st
   )
 }
 
-/** A type's version is what its author says of its behaviour; its hash also moves with what changes none. */
-const isVersionChanged = (type: OperationType, facts: ReplayFacts): boolean => type.version !== facts.typeVersion
-
 /** Any other code may hold the fix of a suspected bug. */
 const mayBeFixed = (type: OperationType, facts: ReplayFacts): boolean =>
   isVersionChanged(type, facts) || type.codeVersion !== facts.codeVersion
 
-const hashFacts = (facts: ReplayFacts, scope: ReplayScope, type: OperationType): string => {
-  const hashed = {
+const hashOf = (facts: ReplayFacts, scope: ReplayScope, type: OperationType): string =>
+  hashFacts({
     version: facts.version,
     scope,
     targets: [facts.targets, facts.targetsHash],
@@ -50,11 +42,7 @@ const hashFacts = (facts: ReplayFacts, scope: ReplayScope, type: OperationType):
     installed: [type.version, type.codeVersion],
     liveReplays: facts.liveReplays,
     liveCompensations: facts.liveCompensations,
-  }
-  return createHash('sha256')
-    .update(canonicalize(hashed) ?? '')
-    .digest('hex')
-}
+  })
 
 type Answer = Omit<PreflightView, 'id' | 'operationId' | 'expiresAt' | 'factsHash' | 'scope'>
 
@@ -80,18 +68,10 @@ const answerOf = (facts: ReplayFacts, type: OperationType, downstreamErrors5m: S
     replayTargets: facts.targets,
     failedTargets: facts.failed,
     confirmedTargets: facts.confirmed,
-    ambiguousEffectTargets: facts.uncertain,
     validationRejectedTargets: facts.validationRejected,
     unprocessedTargets: facts.unprocessed,
     deadLetterTargets: facts.deadLetters,
-    lastCheckpointAgeSeconds: facts.lastCheckpointAgeSeconds,
-    downstreamErrorRate5m: rateOf(downstreamErrors5m),
-    codeVersionChanged: isVersionChanged(type, facts),
-    codeVersionThen: String(facts.typeVersion),
-    codeVersionNow: String(type.version),
-    requiresApproval: type.approval !== 'none',
-    compensation: type.compensation,
-    stopIf,
+    ...commonAnswer(facts, type, downstreamErrors5m, stopIf),
     ...verdict,
   }
 }
@@ -145,12 +125,11 @@ export const judgeReplay = async (
       `the operation type "${facts.type}" is not installed any more: nothing can replay it`,
     )
   }
-  const window = (await readTypeWindows(connection, ERROR_WINDOW_MINUTES)).get(facts.type) ?? SILENT_WINDOW
   return {
     scope,
     facts,
     type,
-    answer: answerOf(facts, type, { count: window.errors, calls: window.calls }),
-    factsHash: hashFacts(facts, scope, type),
+    answer: answerOf(facts, type, await readDownstreamErrors(connection, facts.type)),
+    factsHash: hashOf(facts, scope, type),
   }
 }

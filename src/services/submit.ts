@@ -6,7 +6,6 @@
  * operation for ever: a unique index decides, and the loser reads the winner's hash. A client that lost our answer repeats
  * its request and gets the same operation.
  */
-import { AppError } from '../domain/errors.ts'
 import type { Database } from '../storage/database.ts'
 import { insertDependent } from '../storage/dependencies.ts'
 import type { OperationState } from '../storage/operation-state.ts'
@@ -19,6 +18,7 @@ import type { ServiceContext } from './context.ts'
 import { lookAtNew } from './dependents.ts'
 import type { Principal } from './principal.ts'
 import type { SubmitRequest } from './requests.ts'
+import { reusedKey } from './reused-key.ts'
 import type { SubmissionWriter } from './submission-writer.ts'
 
 /**
@@ -83,11 +83,5 @@ const findOwner = async (
   )
   if (!owner) return null
   if (owner.requestHash === requestHash) return { id: owner.id, replayed: true }
-  throw new AppError(
-    'idempotency-key-reused',
-    'this Idempotency-Key was used with another request body: use a new key',
-    {
-      errors: [{ detail: 'used before with another body', pointer: 'Idempotency-Key' }],
-    },
-  )
+  throw reusedKey()
 }

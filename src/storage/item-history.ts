@@ -1,9 +1,9 @@
+import type { LedgerEntry } from '../domain/ledger-entry.ts'
 import type { Connection } from './connection.ts'
-import type { LedgerRow } from './ledger.ts'
 
 export type HistoryKind = 'accepted' | 'ledger_entry' | 'dead_letter' | 'dead_letter_discarded' | 'dead_letter_resolved'
 
-type EntryColumns = { [Column in keyof LedgerRow]: LedgerRow[Column] | null }
+type EntryColumns = { [Column in keyof LedgerEntry]: LedgerEntry[Column] | null }
 
 /** What happened to an item; the columns of the ledger are filled for kind `ledger_entry`. */
 export interface HistoryRow extends EntryColumns {

@@ -1,28 +1,5 @@
-import type { FailureClass } from '../domain/failure.ts'
-import type { EvidenceSource, ItemState } from '../domain/ledger.ts'
+import type { LedgerEntry } from '../domain/ledger-entry.ts'
 import type { Connection } from './connection.ts'
-
-export interface LedgerRow {
-  ord: number
-  seq: number
-  itemKey: string
-  /** Null: the item has no steps. */
-  step: string | null
-  attempt: number
-  state: ItemState | null
-  failureClass: FailureClass | null
-  reasonCode: string | null
-  message: string | null
-  effectKey: string
-  inputHash: string
-  effectRef: string | null
-  evidenceRef: string | null
-  source: EvidenceSource
-  actor: string | null
-  observedAt: string
-  workerId: string | null
-  codeVersion: string
-}
 
 /** Entries by item, then in the order of their writing, behind `(ord, seq)`. */
 export const listLedgerRows = (
@@ -31,8 +8,8 @@ export const listLedgerRows = (
   operationId: string,
   after: { ord: number; seq: number } | null,
   limit: number,
-): Promise<LedgerRow[]> =>
-  sql<LedgerRow>`
+): Promise<LedgerEntry[]> =>
+  sql<LedgerEntry>`
     select ord, seq::float8 as seq, item_key as "itemKey", nullif(step, '') as step, attempt, state, failure_class as "failureClass",
       reason_code as "reasonCode", message, effect_key as "effectKey", input_hash as "inputHash", effect_ref as "effectRef",
       evidence_ref as "evidenceRef", source, actor, observed_at as "observedAt", worker_id as "workerId",

@@ -1,9 +1,9 @@
 import { z } from 'zod'
 import { SUPERSEDE_REASONS } from '../../domain/artifact.ts'
 import { formatId } from '../../domain/ids.ts'
+import { toRfc3339, toRfc3339OrNull } from '../../domain/times.ts'
 import type { ArtifactView } from '../../services/artifact-views.ts'
 import { openEnum, time } from '../fields.ts'
-import { toRfc3339, toRfc3339OrNull } from '../times.ts'
 
 export const ArtifactResource = z
   .object({

@@ -1,9 +1,9 @@
 import { z } from 'zod'
 import { BULK_ACTIONS, BULK_STATUSES, BULK_TARGET_STATES } from '../../domain/bulk-action.ts'
 import { formatId } from '../../domain/ids.ts'
+import { toRfc3339, toRfc3339OrNull } from '../../domain/times.ts'
 import type { BulkActionView, BulkTargetView, DecisionView } from '../../services/bulk-action-views.ts'
 import { openEnum, time } from '../fields.ts'
-import { toRfc3339, toRfc3339OrNull } from '../times.ts'
 
 const count = z.int().min(0)
 const Decision = z.object({ at: time, by: z.string(), reason: z.string().nullable() })

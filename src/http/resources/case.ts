@@ -1,8 +1,8 @@
 import { z } from 'zod'
 import { formatId } from '../../domain/ids.ts'
+import { toRfc3339, toRfc3339OrNull } from '../../domain/times.ts'
 import type { CaseView } from '../../services/views.ts'
 import { openEnum, time } from '../fields.ts'
-import { toRfc3339, toRfc3339OrNull } from '../times.ts'
 
 export const CASE_STATUSES = ['open', 'resolved'] as const
 

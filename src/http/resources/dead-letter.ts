@@ -2,9 +2,9 @@ import { z } from 'zod'
 import { DEAD_LETTER_STATUSES } from '../../domain/dead-letter.ts'
 import { FAILURE_CLASSES } from '../../domain/failure.ts'
 import { formatId } from '../../domain/ids.ts'
+import { toRfc3339 } from '../../domain/times.ts'
 import type { DeadLetterView } from '../../services/dead-letter-views.ts'
 import { openEnum, time } from '../fields.ts'
-import { toRfc3339 } from '../times.ts'
 
 export const DeadLetterResource = z
   .object({

@@ -1,8 +1,8 @@
 import { z } from 'zod'
 import { formatId } from '../../domain/ids.ts'
+import { toRfc3339 } from '../../domain/times.ts'
 import type { HistoryView } from '../../services/views.ts'
 import { openEnum, time } from '../fields.ts'
-import { toRfc3339 } from '../times.ts'
 import { LedgerEntryResource, toLedgerEntry } from './outcomes.ts'
 
 const KINDS = ['accepted', 'ledger_entry', 'dead_letter', 'dead_letter_discarded', 'dead_letter_resolved'] as const

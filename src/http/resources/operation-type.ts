@@ -1,7 +1,7 @@
 import { z } from 'zod'
+import { toRfc3339 } from '../../domain/times.ts'
 import type { OperationTypeView } from '../../services/views.ts'
 import { openEnum, time } from '../fields.ts'
-import { toRfc3339 } from '../times.ts'
 
 export const OperationTypeResource = z
   .object({

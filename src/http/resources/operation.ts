@@ -4,9 +4,9 @@ import { FAILURE_CLASSES } from '../../domain/failure.ts'
 import { formatId } from '../../domain/ids.ts'
 import { OPERATION_STATUSES } from '../../domain/operation.ts'
 import { progress } from '../../domain/progress.ts'
+import { toMillis, toRfc3339, toRfc3339OrNull } from '../../domain/times.ts'
 import type { OperationView } from '../../services/views.ts'
 import { openEnum, time } from '../fields.ts'
-import { toMillis, toRfc3339, toRfc3339OrNull } from '../times.ts'
 
 const count = z.int().min(0)
 const operationId = z.string().describe('Opaque.').meta({ example: 'op_0198c0de7f3a7c0d9a5e4b1f2a3c4d5e' })

@@ -2,9 +2,9 @@ import { z } from 'zod'
 import { FAILURE_CLASSES } from '../../domain/failure.ts'
 import { EVIDENCE_SOURCES, ITEM_STATES } from '../../domain/ledger.ts'
 import { ledgerRow } from '../../domain/ledger-entry.ts'
+import { toRfc3339, toRfc3339OrNull } from '../../domain/times.ts'
 import type { CheckpointView, EventView, ItemView, LedgerEntryView } from '../../services/views.ts'
 import { openEnum, time } from '../fields.ts'
-import { toRfc3339, toRfc3339OrNull } from '../times.ts'
 
 /** What hangs below an operation: items, ledger entries, checkpoints, events. */
 

@@ -1,8 +1,8 @@
 import { z } from 'zod'
 import type { HealthVerdict } from '../../domain/health.ts'
+import { toRfc3339 } from '../../domain/times.ts'
 import type { HealthReportView, WorkerView } from '../../services/views.ts'
 import { openEnum, time } from '../fields.ts'
-import { toRfc3339 } from '../times.ts'
 
 /** What the service says of itself: workers and the health report. */
 

@@ -1,10 +1,10 @@
 import { z } from 'zod'
 import { formatId } from '../../domain/ids.ts'
 import { OPERATION_STATUSES } from '../../domain/operation.ts'
+import { toRfc3339, toRfc3339OrNull } from '../../domain/times.ts'
 import { DELIVERY_STATES, WEBHOOK_EVENTS } from '../../domain/webhook.ts'
 import type { WebhookDeliveryView } from '../../services/webhook-views.ts'
 import { openEnum, time } from '../fields.ts'
-import { toRfc3339, toRfc3339OrNull } from '../times.ts'
 
 const status = z.int().nullable().describe('Of the answer; null: there was none.')
 const error = z.string().nullable().describe('Why there was no whole answer, for example ECONNREFUSED or TIMEOUT.')
