@@ -1,13 +1,19 @@
 import { afterAll, beforeAll, expect } from 'vitest'
 import { seededRandom } from '../support/random.ts'
+import { type Account, openAccount } from './harness/account.ts'
 import { faultTest } from './harness/fault.ts'
 import { openStack, type Stack } from './harness/stack.ts'
 
 let stack: Stack
+let account: Account
 beforeAll(async () => {
   stack = await openStack({ apis: 1, workers: 1, random: seededRandom(1) })
+  account = openAccount(stack)
 })
-afterAll(() => stack.close())
+afterAll(async () => {
+  await account.close()
+  await stack.close()
+})
 
 faultTest(
   'F16',
@@ -19,11 +25,12 @@ faultTest(
       const key = `f16-${seed}`
       const trap = await stack.probes.arm({ point, matches: () => true, action: { kind: 'kill' } })
       const submission = { type: 'fault-grant', key, items: [{ key: `${key}-0`, input: { mode: 'ok' } }] }
-      const id = await stack.client.submit(submission)
+      const id = await account.client.submit(submission)
       await trap.hit
-      expect(await stack.client.submit(submission)).toBe(id)
+      expect(await account.client.submit(submission)).toBe(id)
       const [stored] = await stack.sql<{ n: number }[]>`
       select count(*)::int as n from operations where idempotency_key = ${key}`
       expect(stored?.n).toBe(1)
+      await account.end()
     }),
 )

@@ -2,9 +2,11 @@
 import net, { type AddressInfo } from 'node:net'
 import { afterAll, beforeAll, expect } from 'vitest'
 import { seededRandom } from '../support/random.ts'
+import { type Account, openAccount } from './harness/account.ts'
 import type { Case } from './harness/client.ts'
 import { faultTest } from './harness/fault.ts'
-import { closeByLog, settle } from './harness/phase-two.ts'
+import { closeCases } from './harness/person.ts'
+import { settle } from './harness/phase-two.ts'
 import { openStack, type Stack } from './harness/stack.ts'
 
 /** A port on which nobody listens. */
@@ -17,12 +19,17 @@ const refusedUrl = async (): Promise<string> => {
 }
 
 let stack: Stack
+let account: Account
 beforeAll(async () => {
   const env = { FAULTS_REFUSED_URL: await refusedUrl() }
   const types = ['types.yaml', 'refused.yaml'].map((file) => new URL(`harness/${file}`, import.meta.url).pathname)
   stack = await openStack({ workers: 2, random: seededRandom(19), types, env })
+  account = openAccount(stack)
 })
-afterAll(() => stack.close())
+afterAll(async () => {
+  await account.close()
+  await stack.close()
+})
 
 /** Nobody can tell from the answer whether it was done: uncertain, with a case. */
 const AMBIGUOUS = [
@@ -51,22 +58,26 @@ faultTest(
     const ids = await Promise.all(
       AMBIGUOUS.map((mode) => {
         const key = `f19-${fault.seed}-${mode}`
-        return stack.client.submit({ type: 'fault-grant', key, items: itemsOf(key, mode, fault.runs) })
+        return account.client.submit({ type: 'fault-grant', key, items: itemsOf(key, mode, fault.runs) })
       }),
     )
-    const ended = await settle(stack, ids, { orAt: ['reconciliation_required'], withinMs: 60_000 + fault.runs * 3_000 })
+    const ended = await settle(stack, account.client, ids, {
+      orAt: ['reconciliation_required'],
+      withinMs: 60_000 + fault.runs * 3_000,
+    })
     const log = await stack.effects.idleLog()
     for (const [index, mode] of AMBIGUOUS.entries()) {
       const operation = ended[index]
       expect(operation?.counts, mode).toMatchObject({ uncertain: fault.runs, applied: 0, failed: 0, unprocessed: 0 })
-      const cases: Case[] = await stack.client.openCases(operation?.id)
+      const cases: Case[] = await account.client.openCases(operation?.id)
       expect(cases.length, mode).toBe(fault.runs)
       for (const { effect_key } of cases) expect(log[effect_key]?.requests, effect_key).toBe(1)
     }
     // and evidence brings each of them to its end, done once at most
-    for (const id of ids) await closeByLog(stack, [id], { retry: false })
-    for (const { id, counts } of await settle(stack, ids)) expect(counts.uncertain, id).toBe(0)
+    for (const id of ids) await closeCases(stack, account.client, [id], { absentToo: true, retry: false })
+    for (const { id, counts } of await settle(stack, account.client, ids)) expect(counts.uncertain, id).toBe(0)
     for (const entry of Object.values(await stack.effects.log())) expect(entry.applied).toBeLessThanOrEqual(1)
+    await account.end()
   },
 )
 
@@ -79,14 +90,17 @@ faultTest(
     fault.count((modes.length + 2) * fault.runs)
     const submit = (mode: string, type = 'fault-grant') => {
       const key = `f19-clear-${fault.seed}-${mode}-${type}`
-      return stack.client.submit({ type, key, items: itemsOf(key, mode, fault.runs) })
+      return account.client.submit({ type, key, items: itemsOf(key, mode, fault.runs) })
     }
-    const clear = await settle(stack, await Promise.all(modes.map((mode) => submit(mode))), { withinMs: 120_000 })
+    const clear = await settle(stack, account.client, await Promise.all(modes.map((mode) => submit(mode))), {
+      withinMs: 120_000,
+    })
     for (const [index, mode] of modes.entries()) {
       expect(clear[index]?.counts[CLEAR[mode]], mode).toBe(fault.runs)
     }
     const [busy, refused] = await settle(
       stack,
+      account.client,
       await Promise.all([submit('busy_once'), submit('ok', 'fault-refused')]),
       {
         withinMs: 120_000,
@@ -94,10 +108,11 @@ faultTest(
     )
     expect(busy).toMatchObject({ status: 'succeeded', counts: { applied: fault.runs } })
     expect(refused).toMatchObject({ status: 'failed', counts: { failed: fault.runs, uncertain: 0 } })
-    const entries = await stack.client.ledger(String(refused?.id))
+    const entries = await account.client.ledger(String(refused?.id))
     expect(new Set(entries.map(({ reason_code }) => reason_code)).size).toBe(1)
     // tried, tried again, and given up when the attempts were used up
     expect(entries.filter(({ state }) => state === 'failed').length).toBeGreaterThanOrEqual(2 * fault.runs)
+    await account.end()
   },
 )
 
@@ -118,9 +133,9 @@ faultTest(
       fault.count(fault.runs)
       const key = `f20-${fault.seed}-${mode}-${lookup}`
       const first = mode === 'never_answer' ? 'never_answer_once' : mode
-      const id = await stack.client.submit({ type: 'fault-asked', key, items: itemsOf(key, first, fault.runs) })
+      const id = await account.client.submit({ type: 'fault-asked', key, items: itemsOf(key, first, fault.runs) })
       const orAt = becomes === 'stays' ? ['reconciliation_required'] : []
-      const [operation] = await settle(stack, [id], { orAt, withinMs: 60_000 + fault.runs * 3_000 })
+      const [operation] = await settle(stack, account.client, [id], { orAt, withinMs: 60_000 + fault.runs * 3_000 })
       const log = await stack.effects.idleLog()
       const requests = itemsOf(key, mode, fault.runs).map((item) => log[item.key]?.requests)
       if (becomes === 'stays') {
@@ -128,13 +143,14 @@ faultTest(
         // it is asked again and again, and nothing is sent
         expect(new Set(requests)).toEqual(new Set([1]))
         await stack.effects.setLookup('up')
-        const [ended] = await settle(stack, [id], { person: true, withinMs: 120_000 })
+        const [ended] = await settle(stack, account.client, [id], { person: true, withinMs: 120_000 })
         expect(ended).toMatchObject({ status: 'succeeded', counts: { applied: fault.runs } })
       } else {
         expect(operation, lookup).toMatchObject({ status: 'succeeded', counts: { applied: fault.runs } })
         expect(new Set(requests)).toEqual(new Set([becomes === 'applied' ? 1 : 2]))
       }
     }
+    await account.end()
   },
 )
 
@@ -146,28 +162,29 @@ faultTest(
     await stack.effects.setLookup('unknown')
     fault.count(fault.runs)
     const key = `f20-race-${fault.seed}`
-    const id = await stack.client.submit({
+    const id = await account.client.submit({
       type: 'fault-asked',
       key,
       items: itemsOf(key, 'apply_then_reset', fault.runs),
     })
-    await settle(stack, [id], { orAt: ['reconciliation_required'], withinMs: 60_000 })
-    const cases = await stack.client.openCases(id)
+    await settle(stack, account.client, [id], { orAt: ['reconciliation_required'], withinMs: 60_000 })
+    const cases = await account.client.openCases(id)
     await stack.effects.setLookup('up')
     const body = { resolution: 'applied', evidence_ref: 'effect log' } as const
     const answers = await Promise.all(
       cases.flatMap((found) => [
-        stack.client.resolve(found, body),
-        stack.client.tryCall('POST', `/reconciliation/${found.id}/lookup`, {}),
-        stack.client.resolve(found, body),
+        account.client.resolve(found, body),
+        account.client.tryCall('POST', `/reconciliation/${found.id}/lookup`, {}),
+        account.client.resolve(found, body),
       ]),
     )
     expect(answers.every(({ status }) => status === 200 || status === 202 || status === 409)).toBe(true)
-    const [operation] = await settle(stack, [id])
+    const [operation] = await settle(stack, account.client, [id])
     expect(operation).toMatchObject({ status: 'succeeded', counts: { applied: fault.runs } })
     const [closings] = await stack.sql<{ n: number }[]>`
     select count(*)::int as n from ledger_entries
     where operation_id = ${id.slice(3)}::uuid and state = 'applied' and source in ('lookup', 'operator')`
     expect(closings?.n).toBe(fault.runs)
+    await account.end()
   },
 )

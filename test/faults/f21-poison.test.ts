@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect } from 'vitest'
 import { seededRandom } from '../support/random.ts'
+import { type Account, openAccount } from './harness/account.ts'
 import { faultTest, isLong } from './harness/fault.ts'
 import { settle } from './harness/phase-two.ts'
 import { openStack, type Stack } from './harness/stack.ts'
@@ -12,6 +13,7 @@ const BAD = 50
 const WITHIN_MS = isLong ? 600_000 : 200_000
 
 let stack: Stack
+let account: Account
 beforeAll(async () => {
   stack = await openStack({
     workers: WAYS.length,
@@ -19,8 +21,12 @@ beforeAll(async () => {
     random: seededRandom(21),
     types: [new URL('harness/poison-types.mjs', import.meta.url).pathname],
   })
+  account = openAccount(stack, { calling: ['poison-call'], adding: ['poison-row'] })
 })
-afterAll(() => stack.close())
+afterAll(async () => {
+  await account.close()
+  await stack.close()
+})
 
 const itemsOf = (key: string, mode: string, count = ITEMS, bad = BAD) =>
   Array.from({ length: count }, (_, index) => ({
@@ -46,11 +52,11 @@ faultTest(
       const keys = WAYS.map((way) => `f21-${seed}-${way}`)
       const ids = await Promise.all(
         WAYS.map((way, index) =>
-          stack.client.submit({ type: 'poison-row', key: keys[index] ?? '', items: itemsOf(keys[index] ?? '', way) }),
+          account.client.submit({ type: 'poison-row', key: keys[index] ?? '', items: itemsOf(keys[index] ?? '', way) }),
         ),
       )
       fault.count(WAYS.length - 1)
-      const operations = await settle(stack, ids, { withinMs: WITHIN_MS })
+      const operations = await settle(stack, account.client, ids, { withinMs: WITHIN_MS })
       for (const [index, way] of WAYS.entries()) {
         const [key = '', id = ''] = [keys[index], ids[index]]
         expect(operations[index], way).toMatchObject({
@@ -68,6 +74,7 @@ faultTest(
         where operation_id = ${id.slice(3)}::uuid and attempt > 1 and item_key <> ${`${key}-${BAD}`}`
         expect(charged?.n, way).toBe(0)
       }
+      await account.end()
     }),
 )
 
@@ -79,12 +86,13 @@ faultTest(
     fault.each(async ({ seed }) => {
       const deaths = stack.workers.reduce((sum, slot) => sum + slot.exits.length, 0)
       const key = `f21-throw-${seed}`
-      const id = await stack.client.submit({ type: 'poison-row', key, items: itemsOf(key, 'throw') })
-      const [operation] = await settle(stack, [id], { withinMs: WITHIN_MS })
+      const id = await account.client.submit({ type: 'poison-row', key, items: itemsOf(key, 'throw') })
+      const [operation] = await settle(stack, account.client, [id], { withinMs: WITHIN_MS })
       expect(operation).toMatchObject({ counts: { applied: ITEMS - 1, failed: 1 } })
-      const [entry] = (await stack.client.ledger(id)).filter(({ item_key }) => item_key === `${key}-${BAD}`)
+      const [entry] = (await account.client.ledger(id)).filter(({ item_key }) => item_key === `${key}-${BAD}`)
       expect(entry?.state).toBe('failed')
       expect(stack.workers.reduce((sum, slot) => sum + slot.exits.length, 0)).toBe(deaths)
+      await account.end()
     }),
 )
 
@@ -96,14 +104,18 @@ faultTest(
     fault.each(async ({ seed }) => {
       const key = `f21-call-${seed}`
       const items = itemsOf(key, 'exit', 7, 3)
-      const id = await stack.client.submit({ type: 'poison-call', key, items })
-      const [stopped] = await settle(stack, [id], { orAt: ['reconciliation_required'], withinMs: WITHIN_MS })
+      const id = await account.client.submit({ type: 'poison-call', key, items })
+      const [stopped] = await settle(stack, account.client, [id], {
+        orAt: ['reconciliation_required'],
+        withinMs: WITHIN_MS,
+      })
       expect(stopped?.status).toBe('reconciliation_required')
       const log = await stack.effects.idleLog()
       for (const item of items) expect(log[item.key]?.requests, item.key).toBe(1)
-      const cases = await stack.client.openCases(id)
+      const cases = await account.client.openCases(id)
       expect(cases.map(({ item_key }) => item_key)).toContain(`${key}-3`)
-      const [ended] = await settle(stack, [id], { person: true })
+      const [ended] = await settle(stack, account.client, [id], { person: true })
       expect(ended).toMatchObject({ status: 'succeeded', counts: { applied: items.length } })
+      await account.end()
     }),
 )

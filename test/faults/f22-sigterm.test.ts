@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, expect } from 'vitest'
 import { until } from '../support/processes.ts'
 import { seededRandom } from '../support/random.ts'
+import { type Account, openAccount } from './harness/account.ts'
 import { faultTest } from './harness/fault.ts'
 import { settle } from './harness/phase-two.ts'
 import { openStack, type Slot, type Stack } from './harness/stack.ts'
@@ -10,14 +11,19 @@ import { openStack, type Slot, type Stack } from './harness/stack.ts'
 const LATER_MS = 2_300
 
 let stack: Stack
+let account: Account
 beforeAll(async () => {
   stack = await openStack({
     workers: 2,
     random: seededRandom(22),
     types: ['types.yaml', 'slow-types.mjs'].map((file) => new URL(`harness/${file}`, import.meta.url).pathname),
   })
+  account = openAccount(stack, { adding: ['slow-row'] })
 })
-afterAll(() => stack.close())
+afterAll(async () => {
+  await account.close()
+  await stack.close()
+})
 
 const itemsOf = (key: string, count: number, input: object) =>
   Array.from({ length: count }, (_, index) => ({ key: `${key}-${index}`, input }))
@@ -49,7 +55,7 @@ faultTest(
     fault.each(async ({ seed }) => {
       const key = `f22-${seed}`
       const items = itemsOf(key, 40, { delay_ms: 300 })
-      const id = await stack.client.submit({ type: 'fault-grant', key, items })
+      const id = await account.client.submit({ type: 'fault-grant', key, items })
       const slot = await holderOf(id)
       const leaving = slot.member
       await until('a call is in the air', async () =>
@@ -61,10 +67,11 @@ faultTest(
       expect(await leaving.exited).toEqual({ code: 0, signal: null })
       const [shard] = await claimsOf(id)
       expect(shard?.state === 'done' || (shard?.claims ?? 0) <= 1).toBe(true)
-      const [operation] = await settle(stack, [id])
+      const [operation] = await settle(stack, account.client, [id])
       expect(operation).toMatchObject({ status: 'succeeded', counts: { applied: 40, uncertain: 0 } })
       const log = await stack.effects.log()
       for (const item of items) expect(log[item.key]?.requests, item.key).toBe(1)
+      await account.end()
     }),
 )
 
@@ -75,17 +82,18 @@ faultTest(
   (fault) =>
     fault.each(async ({ seed }) => {
       const key = `f22-now-${seed}`
-      const id = await stack.client.submit({ type: 'slow-row', key, items: itemsOf(key, 3, { ms: 6_000 }) })
+      const id = await account.client.submit({ type: 'slow-row', key, items: itemsOf(key, 3, { ms: 6_000 }) })
       const { member } = await holderOf(id)
       member.signal('SIGTERM')
       await sleep(LATER_MS)
       expect(member.isRunning).toBe(true)
       member.signal('SIGTERM')
       expect(await member.exited).toEqual({ code: 1, signal: null })
-      expect((await stack.client.act('cancel', id)).status).toBeLessThan(300)
-      const [operation] = await settle(stack, [id], { withinMs: 90_000 })
+      expect((await account.client.act('cancel', id)).status).toBeLessThan(300)
+      const [operation] = await settle(stack, account.client, [id], { withinMs: 90_000 })
       const rows = await stack.sql`select from fault_rows where item_key like ${`${key}-%`}`
       expect(rows.length).toBe(operation?.counts.applied)
+      await account.end()
     }),
 )
 
@@ -96,13 +104,14 @@ faultTest(
   (fault) =>
     fault.each(async ({ seed }) => {
       const key = `f22-grace-${seed}`
-      const id = await stack.client.submit({ type: 'slow-row', key, items: itemsOf(key, 1, { ms: 28_000 }) })
+      const id = await account.client.submit({ type: 'slow-row', key, items: itemsOf(key, 1, { ms: 28_000 }) })
       const { member } = await holderOf(id)
       member.signal('SIGTERM')
       expect(await member.exited).toEqual({ code: 1, signal: null })
-      const [operation] = await settle(stack, [id], { withinMs: 180_000 })
+      const [operation] = await settle(stack, account.client, [id], { withinMs: 180_000 })
       expect(operation).toMatchObject({ status: 'succeeded', counts: { applied: 1 } })
       const rows = await stack.sql`select from fault_rows where item_key like ${`${key}-%`}`
       expect(rows).toHaveLength(1)
+      await account.end()
     }),
 )

@@ -10,7 +10,7 @@ import { type CallKind, createHistory, type CallFacts as Facts, operationIds } f
 import { checkInvariants, type Expected } from '../../invariants/invariants.ts'
 import { describeViolation, type Violation } from '../../invariants/violation.ts'
 import { type CallFacts, type Client, openClient, type Recorder } from './client.ts'
-import { SETTLE_MS, type Stack } from './stack.ts'
+import { type Stack, settleMs } from './stack.ts'
 
 /** Violations that are told; one fault shows in many of them. */
 const TOLD_MAX = 12
@@ -42,8 +42,8 @@ const factsOf = ({ kind, operationId, idempotencyKey, body }: CallFacts): Facts 
 }
 
 /** `fault-row` adds rows that nothing keeps from being there twice; its effect key stands with the item. */
-const rowsJudge = (stack: Stack): Judge => ({
-  types: ['fault-row'],
+const rowsJudge = (stack: Stack, types: readonly string[]): Judge => ({
+  types,
   async read() {
     const rows = await stack.sql<{ key: string; n: number }[]>`
       select i.effect_key as key, count(*)::int as n from fault_rows r join operation_items i using (item_key)
@@ -55,10 +55,10 @@ const rowsJudge = (stack: Stack): Judge => ({
 /** The types of harness/types.yaml, and more of the same kind. */
 const CALLING = ['fault-grant', 'fault-asked']
 
-/** `deduplicated`: types whose provider makes one effect of many requests with one key. */
+/** `deduplicated`: types whose provider makes one effect of many requests with one key; `adding`: types like `fault-row`. */
 export const openAccount = (
   stack: Stack,
-  types: { calling?: readonly string[]; deduplicated?: readonly string[] } = {},
+  types: { calling?: readonly string[]; deduplicated?: readonly string[]; adding?: readonly string[] } = {},
 ): Account => {
   const history = createHistory()
   const record: Recorder = (facts, call) =>
@@ -71,7 +71,7 @@ export const openAccount = (
   const judges: Judge[] = [
     { types: [...CALLING, ...(types.calling ?? [])], read },
     ...(types.deduplicated ? [{ types: types.deduplicated, read, idempotent: true }] : []),
-    rowsJudge(stack),
+    rowsJudge(stack, ['fault-row', ...(types.adding ?? [])]),
   ]
   const check = (phase: 'during' | 'end', expected: Expected, deadline?: number): Promise<Violation[]> =>
     checkInvariants({ history, sql: stack.sql, judges, expected, phase, ...(deadline ? { deadline } : {}) })
@@ -101,9 +101,10 @@ export const openAccount = (
       }
     },
     async end(expected = {}) {
-      const deadline = Date.now() + SETTLE_MS
+      const withinMs = settleMs()
+      const deadline = Date.now() + withinMs
       const { open } = expected
-      await waitUntilSettled(stack.sql, operationIds(history), { withinMs: SETTLE_MS, ...(open ? { open } : {}) })
+      await waitUntilSettled(stack.sql, operationIds(history), { withinMs, ...(open ? { open } : {}) })
       judge(await check('end', expected, deadline))
     },
     close: () => client.close(),
