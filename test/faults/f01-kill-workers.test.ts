@@ -11,7 +11,7 @@ import { isFinal, type Submit } from './harness/client.ts'
 import { type Fault, faultTest } from './harness/fault.ts'
 import type { Member } from './harness/member.ts'
 import { type Closed, closeCases } from './harness/person.ts'
-import { LEASE_MS, openStack, SETTLE_MS, type Stack } from './harness/stack.ts'
+import { LEASE_MS, openStack, type Stack, settleMs } from './harness/stack.ts'
 
 const WORKERS = 3
 const ITEMS = 20
@@ -110,14 +110,15 @@ const attack = async (round: Round, kills: number, fault: Fault): Promise<void> 
 
 /** Until nobody is frozen, and no operation is what time alone will change. */
 const quiet = async ({ stack, account }: Round): Promise<void> => {
-  const until = performance.now() + SETTLE_MS
+  const withinMs = settleMs()
+  const until = performance.now() + withinMs
   for (;;) {
     const states = await Promise.all(account.ids().map((id) => account.client.get(id)))
     const isStill = states.every((state) => isFinal(state) || state.status === 'reconciliation_required')
     if (isStill && !stack.workers.some(({ member }) => member.isFrozen)) return
     if (performance.now() > until) {
       const moving = states.filter((state) => !isFinal(state)).map(({ id, status, counts }) => ({ id, status, counts }))
-      throw new Error(`not settled ${SETTLE_MS / 1_000} s after the last kill: ${JSON.stringify(moving)}`)
+      throw new Error(`not settled ${Math.round(withinMs / 1_000)} s after the last kill: ${JSON.stringify(moving)}`)
     }
     await sleep(POLL_MS)
   }

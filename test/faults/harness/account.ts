@@ -10,7 +10,7 @@ import { type CallKind, createHistory, type CallFacts as Facts, operationIds } f
 import { checkInvariants, type Expected } from '../../invariants/invariants.ts'
 import { describeViolation, type Violation } from '../../invariants/violation.ts'
 import { type CallFacts, type Client, openClient, type Recorder } from './client.ts'
-import { SETTLE_MS, type Stack } from './stack.ts'
+import { type Stack, settleMs } from './stack.ts'
 
 /** Violations that are told; one fault shows in many of them. */
 const TOLD_MAX = 12
@@ -101,9 +101,10 @@ export const openAccount = (
       }
     },
     async end(expected = {}) {
-      const deadline = Date.now() + SETTLE_MS
+      const withinMs = settleMs()
+      const deadline = Date.now() + withinMs
       const { open } = expected
-      await waitUntilSettled(stack.sql, operationIds(history), { withinMs: SETTLE_MS, ...(open ? { open } : {}) })
+      await waitUntilSettled(stack.sql, operationIds(history), { withinMs, ...(open ? { open } : {}) })
       judge(await check('end', expected, deadline))
     },
     close: () => client.close(),

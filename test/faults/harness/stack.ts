@@ -25,8 +25,12 @@ import { openProbes, type Probes } from './probes.ts'
 const RESTART_MS = { min: 100, max: 900 }
 const GRACE_MS = 20_000
 export const LEASE_MS = 2_000
-/** In phase two everything settles within lease + 2 sweeps + 10 s (FAULTS), and what a busy machine adds. */
-export const SETTLE_MS = LEASE_MS + 2 * 2_000 + 10_000
+/** In phase two everything settles within lease + 2 sweeps + 10 s, on a machine that has time. */
+const SETTLE_MS = LEASE_MS + 2 * 2_000 + 10_000
+const READY_MS = 180_000
+
+/** That time, stretched by how many times over the cores are asked for. */
+export const settleMs = (): number => SETTLE_MS * Math.max(1, (os.loadavg()[0] ?? 0) / os.availableParallelism())
 
 /** A place where a process runs, and runs again. */
 export interface Slot {
@@ -218,7 +222,7 @@ export const openStack = async (options: StackOptions): Promise<Stack> => {
     probes,
     directory,
     async ready() {
-      for (const slot of [...apis, ...workers]) await until(`${slot.kind} is ready`, () => isReady(slot))
+      for (const slot of [...apis, ...workers]) await until(`${slot.kind} is ready`, () => isReady(slot), READY_MS)
     },
     async close() {
       closing = true
