@@ -13,6 +13,7 @@ import { isFinal, NoAnswer, type Operation } from './harness/client.ts'
 import { type Fault, faultTest } from './harness/fault.ts'
 import type { FaultAction, Hit } from './harness/probes.ts'
 import { LEASE_MS, openStack, type Stack, settleMs } from './harness/stack.ts'
+import { ofKey, onceDone } from './harness/traps.ts'
 
 const WORKERS = 8
 /** Two workers more than runs, so that somebody is always there to take over. */
@@ -57,13 +58,10 @@ const arm = (key: string, point: Boundary['point'], action: FaultAction, first?:
     point,
     action,
     ...(first ? { first } : {}),
-    matches: async ({ idempotencyKey, operationId }) => {
-      if (idempotencyKey !== undefined) return idempotencyKey === key
+    matches: async (subject) =>
+      (await ofKey(stack, key)(subject)) &&
       // passed before, with nothing to explain
-      if (point === 'orphans-explained' && (await readItem(key))?.state !== 'uncertain') return false
-      const [row] = await stack.sql<{ id: string }[]>`select id from operations where idempotency_key = ${key}`
-      return row !== undefined && row.id === operationId
-    },
+      (point !== 'orphans-explained' || (await readItem(key))?.state === 'uncertain'),
   })
 
 const takeOver = async (key: string, { taken }: Boundary, epoch: number): Promise<void> => {
@@ -140,11 +138,8 @@ const strike = async (boundary: Boundary, action: Action, key: string): Promise<
     throw: { kind: 'throw' },
   }
   let stood: string | null = null
-  const trap = await arm(key, point, actions[action], async ({ member }) => {
-    if (point === 'send-begun') {
-      await until('the provider has done it', async () => (await stack.effects.log())[`${key}-0`]?.applied === 1)
-      await member.ask({}) // whatever came before this is read before it
-    }
+  const trap = await arm(key, point, actions[action], async (hit) => {
+    if (point === 'send-begun') await onceDone(stack, `${key}-0`)(hit)
     const now = await readItem(key)
     epoch = now?.epoch ?? 0
     stood = now?.state ?? null

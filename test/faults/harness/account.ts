@@ -5,9 +5,11 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect } from 'vitest'
 import { effectLog, type Judge } from '../../invariants/effect-log.ts'
+import { type WrongEvidence, wrongEvidence } from '../../invariants/effects-account.ts'
 import { waitUntilSettled } from '../../invariants/end-account.ts'
 import { type CallKind, createHistory, type CallFacts as Facts, operationIds } from '../../invariants/history.ts'
 import { checkInvariants, type Expected } from '../../invariants/invariants.ts'
+import { uuidOf } from '../../invariants/states-account.ts'
 import { describeViolation, type Violation } from '../../invariants/violation.ts'
 import { type CallFacts, type Client, openClient, type Recorder } from './client.ts'
 import { type Stack, settleMs } from './stack.ts'
@@ -26,6 +28,8 @@ export interface Account {
   watch(expected?: Expected): { stop(): Promise<void> }
   /** Waits until all is over, within the time of phase two, and throws with what is broken or still open. */
   end(expected?: Expected): Promise<void>
+  /** What was done more than once because of what somebody had said of a send. */
+  wrongEvidence(): Promise<WrongEvidence[]>
   close(): Promise<void>
 }
 
@@ -52,14 +56,12 @@ const rowsJudge = (stack: Stack): Judge => ({
   },
 })
 
-/** The types of harness/types.yaml, and more of the same kind. */
-const CALLING = ['fault-grant', 'fault-asked']
+/** The types of harness/, by what their provider promises. */
+const CALLING = ['fault-grant', 'fault-asked', 'fault-patient', 'fault-hasty']
+const DEDUPLICATED = ['fault-once']
 
-/** `deduplicated`: types whose provider makes one effect of many requests with one key. */
-export const openAccount = (
-  stack: Stack,
-  types: { calling?: readonly string[]; deduplicated?: readonly string[] } = {},
-): Account => {
+/** `calling`: more types that call the effect server. */
+export const openAccount = (stack: Stack, calling: readonly string[] = []): Account => {
   const history = createHistory()
   const record: Recorder = (facts, call) =>
     history.record(kindOf(facts), factsOf(facts), async () => {
@@ -69,8 +71,8 @@ export const openAccount = (
   const client = openClient(() => stack.apis.map(({ url }) => url), record)
   const read = () => stack.effects.log()
   const judges: Judge[] = [
-    { types: [...CALLING, ...(types.calling ?? [])], read },
-    ...(types.deduplicated ? [{ types: types.deduplicated, read, idempotent: true }] : []),
+    { types: [...CALLING, ...calling], read },
+    { types: DEDUPLICATED, read, idempotent: true },
     rowsJudge(stack),
   ]
   const check = (phase: 'during' | 'end', expected: Expected, deadline?: number): Promise<Violation[]> =>
@@ -106,6 +108,10 @@ export const openAccount = (
       const { open } = expected
       await waitUntilSettled(stack.sql, operationIds(history), { withinMs, ...(open ? { open } : {}) })
       judge(await check('end', expected, deadline))
+    },
+    async wrongEvidence() {
+      const ids = operationIds(history).map(uuidOf)
+      return (await Promise.all(judges.map((each) => wrongEvidence(stack.sql, ids, each)))).flat()
     },
     close: () => client.close(),
   }

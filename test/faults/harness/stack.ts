@@ -51,7 +51,7 @@ export interface StackOptions {
   workerConcurrency?: number
   /** Of the database that the processes see; default: a new one on the suite's server. */
   databaseUrl?: string
-  /** Files of OPLEDGER_TYPES; default: harness/types.yaml and harness/types.mjs. */
+  /** Files of OPLEDGER_TYPES; default: those of harness/. */
   types?: readonly string[]
   env?: Readonly<Record<string, string>>
   /** False: who dies stays dead. */
@@ -149,7 +149,9 @@ export const openStack = async (options: StackOptions): Promise<Stack> => {
           PATH: process.env.PATH ?? '',
           HOME: process.env.HOME ?? '',
           DATABASE_URL: proxy.url,
-          OPLEDGER_TYPES: (options.types ?? [here('types.yaml'), here('types.mjs')]).join(','),
+          OPLEDGER_TYPES: (options.types ?? [here('types.yaml'), here('types-protocol.yaml'), here('types.mjs')]).join(
+            ',',
+          ),
           FAULTS_EFFECTS_URL: effects.url,
           LOG_LEVEL: 'info',
           ...(kind === 'api'
