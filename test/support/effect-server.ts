@@ -26,6 +26,7 @@ const EFFECT_MODES = [
   'busy_once',
   'apply_then_hang',
   'apply_then_reset',
+  'apply_once',
   'error_before_apply',
   'error_after_apply',
   'never_answer',
@@ -164,6 +165,7 @@ interface Exchange {
   response: http.ServerResponse
   /** Records the effect, then names it. */
   apply(): { id: string }
+  key: string
   /** How often this key was requested, this request included. */
   requests: number
 }
@@ -184,6 +186,9 @@ const behave: Record<EffectMode, (exchange: Exchange) => void> = {
   gone: ({ response }) => answerJson(response, 404, {}),
   busy: ({ response }) => answerJson(response, 503, {}),
   busy_once: (exchange) => (exchange.requests === 1 ? behave.busy(exchange) : behave.ok(exchange)),
+  // a provider that deduplicates: a repeat is answered as the first request was
+  apply_once: ({ response, apply, key, requests }) =>
+    answerJson(response, 201, requests === 1 ? apply() : { id: `grant-${key}` }),
   apply_then_hang: ({ apply }) => void apply(),
   apply_then_reset: ({ request, apply }) => {
     apply()
@@ -236,7 +241,7 @@ export const startEffectServer = async (options: Options = {}): Promise<EffectSe
       log.write({ at: Date.now(), event: 'applied', key, mode })
       return { id: `grant-${key}` }
     }
-    const act = (): void => behave[mode]({ request, response, apply, requests })
+    const act = (): void => behave[mode]({ request, response, apply, key, requests })
     if (body.delay_ms) setTimeout(act, body.delay_ms)
     else act()
     for (const waiter of waiters) if (log.total >= waiter.count) waiter.resolve()

@@ -5,9 +5,11 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect } from 'vitest'
 import { effectLog, type Judge } from '../../invariants/effect-log.ts'
+import { type WrongEvidence, wrongEvidence } from '../../invariants/effects-account.ts'
 import { waitUntilSettled } from '../../invariants/end-account.ts'
 import { type CallKind, createHistory, type CallFacts as Facts, operationIds } from '../../invariants/history.ts'
 import { checkInvariants, type Expected } from '../../invariants/invariants.ts'
+import { uuidOf } from '../../invariants/states-account.ts'
 import { describeViolation, type Violation } from '../../invariants/violation.ts'
 import { type CallFacts, type Client, openClient, type Recorder } from './client.ts'
 import { type Stack, settleMs } from './stack.ts'
@@ -26,6 +28,8 @@ export interface Account {
   watch(expected?: Expected): { stop(): Promise<void> }
   /** Waits until all is over, within the time of phase two, and throws with what is broken or still open. */
   end(expected?: Expected): Promise<void>
+  /** What was done more than once because of what somebody had said of a send. */
+  wrongEvidence(): Promise<WrongEvidence[]>
   close(): Promise<void>
 }
 
@@ -41,9 +45,9 @@ const factsOf = ({ kind, operationId, idempotencyKey, body }: CallFacts): Facts 
   }
 }
 
-/** `fault-row` adds rows that nothing keeps from being there twice; its effect key stands with the item. */
-const rowsJudge = (stack: Stack, types: readonly string[]): Judge => ({
-  types,
+/** Rows that nothing keeps from being there twice; the effect key stands with the item. */
+const rowsJudge = (stack: Stack): Judge => ({
+  types: ADDING,
   async read() {
     const rows = await stack.sql<{ key: string; n: number }[]>`
       select i.effect_key as key, count(*)::int as n from fault_rows r join operation_items i using (item_key)
@@ -52,14 +56,14 @@ const rowsJudge = (stack: Stack, types: readonly string[]): Judge => ({
   },
 })
 
-/** The types of harness/types.yaml, and more of the same kind. */
-const CALLING = ['fault-grant', 'fault-asked']
+/** The types of harness/, by what their provider promises. */
+const CALLING = ['fault-grant', 'fault-asked', 'fault-patient', 'fault-hasty', 'fault-refused', 'poison-call']
+const DEDUPLICATED = ['fault-once']
+/** They add rows to `fault_rows`. */
+const ADDING = ['fault-row', 'poison-row', 'slow-row']
 
-/** `deduplicated`: types whose provider makes one effect of many requests with one key; `adding`: types like `fault-row`. */
-export const openAccount = (
-  stack: Stack,
-  types: { calling?: readonly string[]; deduplicated?: readonly string[]; adding?: readonly string[] } = {},
-): Account => {
+/** `calling`: more types that call the effect server. */
+export const openAccount = (stack: Stack, calling: readonly string[] = []): Account => {
   const history = createHistory()
   const record: Recorder = (facts, call) =>
     history.record(kindOf(facts), factsOf(facts), async () => {
@@ -69,9 +73,9 @@ export const openAccount = (
   const client = openClient(() => stack.apis.map(({ url }) => url), record)
   const read = () => stack.effects.log()
   const judges: Judge[] = [
-    { types: [...CALLING, ...(types.calling ?? [])], read },
-    ...(types.deduplicated ? [{ types: types.deduplicated, read, idempotent: true }] : []),
-    rowsJudge(stack, ['fault-row', ...(types.adding ?? [])]),
+    { types: [...CALLING, ...calling], read },
+    { types: DEDUPLICATED, read, idempotent: true },
+    rowsJudge(stack),
   ]
   const check = (phase: 'during' | 'end', expected: Expected, deadline?: number): Promise<Violation[]> =>
     checkInvariants({ history, sql: stack.sql, judges, expected, phase, ...(deadline ? { deadline } : {}) })
@@ -106,6 +110,10 @@ export const openAccount = (
       const { open } = expected
       await waitUntilSettled(stack.sql, operationIds(history), { withinMs, ...(open ? { open } : {}) })
       judge(await check('end', expected, deadline))
+    },
+    async wrongEvidence() {
+      const ids = operationIds(history).map(uuidOf)
+      return (await Promise.all(judges.map((each) => wrongEvidence(stack.sql, ids, each)))).flat()
     },
     close: () => client.close(),
   }

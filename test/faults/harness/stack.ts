@@ -27,6 +27,7 @@ const GRACE_MS = 20_000
 export const LEASE_MS = 2_000
 /** In phase two everything settles within lease + 2 sweeps + 10 s, on a machine that has time. */
 const SETTLE_MS = LEASE_MS + 2 * 2_000 + 10_000
+const READY_MS = 180_000
 
 /** That time, stretched by how many times over the cores are asked for. */
 export const settleMs = (): number => SETTLE_MS * Math.max(1, (os.loadavg()[0] ?? 0) / os.availableParallelism())
@@ -50,7 +51,7 @@ export interface StackOptions {
   workerConcurrency?: number
   /** Of the database that the processes see; default: a new one on the suite's server. */
   databaseUrl?: string
-  /** Files of OPLEDGER_TYPES; default: harness/types.yaml and harness/types.mjs. */
+  /** Files of OPLEDGER_TYPES; default: those of harness/. */
   types?: readonly string[]
   env?: Readonly<Record<string, string>>
   /** False: who dies stays dead. */
@@ -148,7 +149,9 @@ export const openStack = async (options: StackOptions): Promise<Stack> => {
           PATH: process.env.PATH ?? '',
           HOME: process.env.HOME ?? '',
           DATABASE_URL: proxy.url,
-          OPLEDGER_TYPES: (options.types ?? [here('types.yaml'), here('types.mjs')]).join(','),
+          OPLEDGER_TYPES: (options.types ?? [here('types.yaml'), here('types-protocol.yaml'), here('types.mjs')]).join(
+            ',',
+          ),
           FAULTS_EFFECTS_URL: effects.url,
           LOG_LEVEL: 'info',
           ...(kind === 'api'
@@ -221,7 +224,7 @@ export const openStack = async (options: StackOptions): Promise<Stack> => {
     probes,
     directory,
     async ready() {
-      for (const slot of [...apis, ...workers]) await until(`${slot.kind} is ready`, () => isReady(slot))
+      for (const slot of [...apis, ...workers]) await until(`${slot.kind} is ready`, () => isReady(slot), READY_MS)
     },
     async close() {
       closing = true
