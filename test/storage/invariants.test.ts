@@ -154,9 +154,10 @@ const PLANTS: Plant[] = [
     says: /was accepted under the key a, and has other/,
   },
   {
-    name: 'a counter is one too high',
+    name: 'two counters are wrong, and their sum is right',
     breaks: 'I2',
-    plant: (tx) => tx`update operation_shards set applied = applied + 1 where operation_id = ${plainId} and shard = 0`,
+    plant: (tx) => tx`update operation_shards set applied = applied - 1, skipped = skipped + 1
+      where operation_id = ${plainId} and shard = 0`,
     says: /its counters \(.*\) are not its rows/,
   },
   {
