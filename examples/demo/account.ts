@@ -1,11 +1,17 @@
 /**
- * The account at the end: what the ledger says of every item, held against what the world says. Grants against the
- * provider's own log, places against the rows of the target table. Whatever differs is a discrepancy.
+ * The account at the end. That counts, ledger and effects agree is checked by the invariants that every fault test is held
+ * against (test/invariants): grants against the provider's own log, places against the rows of the target table. What is the
+ * demo's own stands here: that the rows are the places that were sent, and the table that tells of it.
  */
 import postgres from 'postgres'
+import { effectLog, type Judge } from '../../test/invariants/effect-log.ts'
+import type { History } from '../../test/invariants/history.ts'
+import { checkInvariants } from '../../test/invariants/invariants.ts'
+import { checkLinearizable } from '../../test/invariants/linearizable.ts'
+import { describeViolation } from '../../test/invariants/violation.ts'
 import type { Item, Operation } from './client.ts'
 import type { Place } from './places.ts'
-import type { ProviderEntry } from './provider.ts'
+import type { Provider } from './provider.ts'
 
 export interface Accounted {
   label: string
@@ -13,73 +19,31 @@ export interface Accounted {
   items: readonly Item[]
 }
 
-const STATES = ['applied', 'skipped', 'failed', 'uncertain', 'unprocessed'] as const
-
-const NEVER_SEEN: ProviderEntry = { requests: 0, pending: 0, applied: 0, grantedBefore: false }
-
-const countBy = <Row>(rows: readonly Row[], name: (row: Row) => string): Map<string, number> => {
-  const counts = new Map<string, number>()
-  for (const row of rows) counts.set(name(row), (counts.get(name(row)) ?? 0) + 1)
-  return counts
-}
-
-/** The resource's own counters: against the items, against each other, and against the number of items submitted. */
-export const checkCounts = ({ label, operation, items }: Accounted, submitted: number): string[] => {
-  const { counts, failures } = operation
-  const found: string[] = []
-  const expect = (what: string, actual: number, expected: number): void => {
-    if (actual !== expected) found.push(`${label}: ${what} is ${actual}, not ${expected}`)
+/** I1 to I8: nothing is open in the end, and every effect of the grants and of the import is what the ledger calls it. */
+export const checkRun = async (
+  { history, provider }: { history: History; provider: Provider },
+  imported: Accounted,
+  databaseUrl: string,
+): Promise<string[]> => {
+  const sql = postgres(databaseUrl, { max: 2, onnotice: () => {} })
+  try {
+    const keyOf = new Map(imported.items.map((item) => [item.key, item.effect_key]))
+    const judges: Judge[] = [
+      { types: ['demo-grant'], read: () => Object.fromEntries(provider.entries()) },
+      {
+        types: [imported.operation.type],
+        // one row a place: its key is the table's
+        read: async () => {
+          const rows = await sql<{ id: string }[]>`select id from example_places`
+          return effectLog(rows.map(({ id }) => [keyOf.get(id) ?? id, 1]))
+        },
+      },
+    ]
+    const found = await checkInvariants({ history, sql, judges, phase: 'end' })
+    return [...found, ...checkLinearizable(history.calls())].map(describeViolation)
+  } finally {
+    await sql.end()
   }
-  expect('total', counts.total, submitted)
-  expect(
-    'the sum of the counts',
-    STATES.reduce((sum, state) => sum + counts[state], 0),
-    counts.total,
-  )
-  expect('the number of items listed', items.length, counts.total)
-  const listed = countBy(items, (item) => item.state)
-  for (const state of STATES) expect(`counts.${state}`, counts[state], listed.get(state) ?? 0)
-  const classes = countBy(
-    items.filter((item) => item.state === 'failed'),
-    (item) => item.failure_class ?? 'none',
-  )
-  for (const name of new Set([...classes.keys(), ...Object.keys(failures)])) {
-    expect(`failures.${name}`, failures[name] ?? 0, classes.get(name) ?? 0)
-  }
-  expect('counts.uncertain', counts.uncertain, 0)
-  return found
-}
-
-/**
- * Each effect key, over all operations that had it: applied once by the ledger means applied exactly once at the
- * provider; otherwise (failed, unprocessed) not at all; skipped only what the provider holds.
- */
-export const checkGrants = (
-  accounted: readonly Accounted[],
-  provider: ReadonlyMap<string, ProviderEntry>,
-): { keys: number; discrepancies: string[] } => {
-  const claims = new Map<string, { applied: number; skipped: number; by: string[] }>()
-  for (const { label, items } of accounted) {
-    for (const item of items) {
-      const claim = claims.get(item.effect_key) ?? { applied: 0, skipped: 0, by: [] }
-      claims.set(item.effect_key, claim)
-      if (item.state === 'applied') claim.applied += 1
-      if (item.state === 'skipped') claim.skipped += 1
-      claim.by.push(`${label}: ${item.state}`)
-    }
-  }
-  const discrepancies: string[] = []
-  for (const [key, { applied, skipped, by }] of claims) {
-    const entry = provider.get(key) ?? NEVER_SEEN
-    const says = `${key}: the ledger says (${by.join(', ')}), the provider applied it ${entry.applied} times`
-    if (entry.applied > 1 || entry.applied !== applied) discrepancies.push(says)
-    else if (skipped > 0 && entry.applied === 0 && !entry.grantedBefore)
-      discrepancies.push(`${says}, and held no grant`)
-  }
-  for (const [key, { requests }] of provider) {
-    if (!claims.has(key)) discrepancies.push(`${key}: the provider saw it ${requests} times, and no operation has it`)
-  }
-  return { keys: claims.size, discrepancies }
 }
 
 /** Each place: there, whole, and written by the operation whose item says so; and no other row. */

@@ -1,4 +1,5 @@
-/** What the demo asks of the API, over HTTP like any other client. */
+/** What the demo asks of the API, over HTTP like any other client; what it was told is kept for the account. */
+import type { CallFacts, CallKind, History } from '../../test/invariants/history.ts'
 
 export interface Operation {
   id: string
@@ -62,7 +63,7 @@ export interface Client {
   ): Promise<boolean>
 }
 
-export const createClient = (url: string): Client => {
+export const createClient = (url: string, history: History): Client => {
   const ask = async (path: string, init: RequestInit = {}): Promise<Response> => {
     const response = await fetch(`${url}${path}`, init)
     if (response.ok || response.status === 409) return response
@@ -76,11 +77,24 @@ export const createClient = (url: string): Client => {
     })
   const json = async <Body>(response: Promise<Response>): Promise<Body> => (await (await response).json()) as Body
 
+  const told = async (kind: CallKind, facts: CallFacts, call: () => Promise<Response>): Promise<Operation> => {
+    const { body } = await history.record(kind, facts, async () => {
+      const response = await call()
+      const replayed = response.headers.get('idempotent-replayed') === 'true'
+      return { status: response.status, replayed, body: (await response.json()) as Operation }
+    })
+    return body
+  }
+
   return {
     submit: (type, items, { key, reason }) =>
-      json(post('/operations', { type, items, reason }, { 'idempotency-key': key })),
+      told('submit', { key, body: key, items: items.length }, () =>
+        post('/operations', { type, items, reason }, { 'idempotency-key': key }),
+      ),
     draft: (type, { key, reason }) =>
-      json(post('/operations', { type, draft: true, reason }, { 'idempotency-key': key })),
+      told('submit', { key, body: key }, () =>
+        post('/operations', { type, draft: true, reason }, { 'idempotency-key': key }),
+      ),
     upload: (id, rows) =>
       json(
         ask(`/operations/${id}/items`, {
@@ -90,9 +104,9 @@ export const createClient = (url: string): Client => {
           duplex: 'half', // fetch wants this said for a body that is a stream
         } as RequestInit),
       ),
-    start: (id) => json(post(`/operations/${id}/start`, {})),
-    get: (id) => json(ask(`/operations/${id}`)),
-    cancel: (id, reason) => json(post(`/operations/${id}/cancel`, { reason })),
+    start: (id) => told('start', { operationId: id }, () => post(`/operations/${id}/start`, {})),
+    get: (id) => told('get', { operationId: id }, () => ask(`/operations/${id}`)),
+    cancel: (id, reason) => told('cancel', { operationId: id }, () => post(`/operations/${id}/cancel`, { reason })),
     async items(id) {
       const response = await ask(`/operations/${id}/items`, { headers: { accept: 'application/x-ndjson' } })
       return (await response.text())

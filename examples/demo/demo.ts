@@ -12,7 +12,8 @@ import fs from 'node:fs'
 import os from 'node:os'
 import path from 'node:path'
 import { parseArgs } from 'node:util'
-import { type Accounted, accountTable, checkCounts, checkGrants, checkPlaces } from './account.ts'
+import { createHistory, type History } from '../../test/invariants/history.ts'
+import { type Accounted, accountTable, checkPlaces, checkRun } from './account.ts'
 import { type Client, createClient, type Operation } from './client.ts'
 import { type Place, readPlaces } from './places.ts'
 import { chance, type Provider, startProvider } from './provider.ts'
@@ -50,6 +51,7 @@ const describeCases = async (client: Client, operations: readonly Operation[]): 
 
 const giveAccount = async (facts: {
   client: Client
+  history: History
   provider: Provider
   databaseUrl: string
   places: ReadonlyMap<string, Place>
@@ -62,20 +64,19 @@ const giveAccount = async (facts: {
     client,
     facts.grants.map((operation, index) => ({ label: index === 0 ? 'grants' : 'grants, cancelled', operation })),
   )
-  const submitted = [places.size, GRANTS, CANCELLED_GRANTS]
-  const all = [...imports, ...grants]
-  say(accountTable(all))
-  const counts = all.flatMap((each, index) => checkCounts(each, submitted[index] ?? 0))
-  const checkedGrants = checkGrants(grants, provider.entries())
+  say(accountTable([...imports, ...grants]))
+  const [imported] = imports
+  if (imported === undefined) throw new Error('nothing was imported')
+  const broken = await checkRun(facts, imported, facts.databaseUrl)
   const checkedPlaces = await checkPlaces(imports, places, facts.databaseUrl)
   say(`  provider: ${describeProvider(provider)}`)
   say(`  cases:    ${await describeCases(client, facts.grants)}`)
-  say(`  checked:  ${number(checkedGrants.keys)} effect keys against the provider's log`)
+  say(`  checked:  ${number(provider.entries().size)} effect keys against the provider's log`)
   say(`  checked:  ${number(checkedPlaces.rows)} rows of example_places against the ledger and the source`)
-  return [...counts, ...checkedGrants.discrepancies, ...checkedPlaces.discrepancies]
+  return [...broken, ...checkedPlaces.discrepancies]
 }
 
-const runSteps = async (context: Context, databaseUrl: string): Promise<string[]> => {
+const runSteps = async (context: Context, history: History, databaseUrl: string): Promise<string[]> => {
   const places = readPlaces()
   say(`\n1. Import of ${number(places.size)} places (GeoNames, CC-BY-4.0)`)
   const imported = await importPlaces(context, places)
@@ -84,7 +85,7 @@ const runSteps = async (context: Context, databaseUrl: string): Promise<string[]
   say('\n3. What nobody knows yet: lookups close most of it, a person the rest')
   const grants = await closeCases(context, sent)
   say('\n4. The account')
-  return giveAccount({ ...context, databaseUrl, places, imported, grants })
+  return giveAccount({ ...context, history, databaseUrl, places, imported, grants })
 }
 
 const run = async (seed: number, directory: string, signal: AbortSignal): Promise<boolean> => {
@@ -95,8 +96,9 @@ const run = async (seed: number, directory: string, signal: AbortSignal): Promis
     say(`starting the service: embedded PostgreSQL, api, ${WORKERS} workers`)
     const service = await startService({ directory, workers: WORKERS, providerUrl: provider.url, signal })
     try {
-      const client = createClient(service.url)
-      const discrepancies = await runSteps({ client, provider, signal }, service.databaseUrl)
+      const history = createHistory()
+      const client = createClient(service.url, history)
+      const discrepancies = await runSteps({ client, provider, signal }, history, service.databaseUrl)
       for (const discrepancy of discrepancies.slice(0, DISCREPANCIES_SHOWN)) say(`  DIFFERS: ${discrepancy}`)
       const seconds = ((performance.now() - startedAt) / 1000).toFixed(1)
       say(

@@ -9,6 +9,7 @@ import { createHash } from 'node:crypto'
 import fs from 'node:fs'
 import http from 'node:http'
 import type { AddressInfo } from 'node:net'
+import type { EffectEntry } from '../../test/invariants/effect-log.ts'
 
 /** What the provider does for good with a key, in shares of all keys; the rest is granted when asked. */
 const KEY_MOODS = [
@@ -32,13 +33,11 @@ type Mood = (typeof KEY_MOODS)[number][0] | (typeof REQUEST_MOODS)[number][0] | 
 const SILENT_KEYS = 25
 const LATENCY_MS = { min: 20, max: 120 }
 
-export interface ProviderEntry {
-  requests: number
+interface ProviderEntry extends EffectEntry {
+  arrivals: number[]
+  appliedAt: number[]
   /** Requests that it has not acted on yet: what became of the key is not decided. */
   pending: number
-  applied: number
-  /** The grant existed before the demo began. */
-  grantedBefore: boolean
 }
 
 export interface Provider {
@@ -82,7 +81,7 @@ export const startProvider = async (options: { seed: number; logFile: string }):
   const entryOf = (key: string): ProviderEntry => {
     const known = entries.get(key)
     if (known) return known
-    const entry = { requests: 0, pending: 0, applied: 0, grantedBefore: keyMood(key) === 'granted_before' }
+    const entry: ProviderEntry = { requests: 0, pending: 0, applied: 0, arrivals: [], appliedAt: [] }
     entries.set(key, entry)
     return entry
   }
@@ -94,7 +93,9 @@ export const startProvider = async (options: { seed: number; logFile: string }):
   const act = (key: string, mood: Mood, request: http.IncomingMessage, response: http.ServerResponse): void => {
     const apply = (): { id: string } => {
       write('applied', key)
-      entryOf(key).applied += 1
+      const entry = entryOf(key)
+      entry.applied += 1
+      entry.appliedAt.push(Date.now())
       return { id: grantId(key) }
     }
     switch (mood) {
@@ -140,6 +141,7 @@ export const startProvider = async (options: { seed: number; logFile: string }):
     write('request', key)
     const entry = entryOf(key)
     entry.requests += 1
+    entry.arrivals.push(Date.now())
     entry.pending += 1
     const mood = keyMood(key) ?? choose(REQUEST_MOODS, chance(seed, 'request', key, entry.requests)) ?? 'grants'
     moods.set(mood, (moods.get(mood) ?? 0) + 1)
@@ -153,7 +155,7 @@ export const startProvider = async (options: { seed: number; logFile: string }):
   /** What became of this key. A grant that existed before has another key, and is not found by this one. */
   const find = (key: string, response: http.ServerResponse): void => {
     if (isSilent(seed, key)) answer(response, 202, { state: 'processing' })
-    else if (entryOf(key).applied > 0) answer(response, 200, { id: grantId(key) })
+    else if ((entries.get(key)?.applied ?? 0) > 0) answer(response, 200, { id: grantId(key) })
     else answer(response, 404, {})
   }
 

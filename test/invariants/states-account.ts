@@ -48,7 +48,7 @@ export const checkStates = async (sql: postgres.Sql, ids: readonly string[]): Pr
       window w as (partition by e.operation_id order by e.version)),
     n as (
       select operation_id, count(*) as events, max(version) as last, (array_agg(status order by version desc))[1] as status,
-        count(*) filter (where kind = 'settled') as settled
+        count(*) filter (where kind in ('settled', 'rejected')) as settled
       from e group by operation_id)
     select 'change' as what, operation_id, version::int, status, before, null as says from e
     where before is distinct from status

@@ -11,8 +11,10 @@ import type { EffectLog, Judge } from '../invariants/effect-log.ts'
 import { wrongEvidence } from '../invariants/effects-account.ts'
 import { type CallFacts, createHistory, type History, operationIds } from '../invariants/history.ts'
 import { checkInvariants, type Run } from '../invariants/invariants.ts'
+import { checkLinearizable } from '../invariants/linearizable.ts'
 import { uuidOf } from '../invariants/states-account.ts'
 import type { Invariant, Violation } from '../invariants/violation.ts'
+import { createWatcher } from '../invariants/watcher.ts'
 import { type EffectServer, startEffectServer } from '../support/effect-server.ts'
 import { eventually, openTestService, principal, type TestService, untilStatus } from '../support/service.ts'
 import { startTestEngine, type TestEngine } from '../support/service-engine.ts'
@@ -154,9 +156,10 @@ const PLANTS: Plant[] = [
     says: /was accepted under the key a, and has other/,
   },
   {
-    name: 'a counter is one too high',
+    name: 'two counters are wrong, and their sum is right',
     breaks: 'I2',
-    plant: (tx) => tx`update operation_shards set applied = applied + 1 where operation_id = ${plainId} and shard = 0`,
+    plant: (tx) => tx`update operation_shards set applied = applied - 1, skipped = skipped + 1
+      where operation_id = ${plainId} and shard = 0`,
     says: /its counters \(.*\) are not its rows/,
   },
   {
@@ -343,4 +346,103 @@ describe('what the judge says is held against the database', () => {
     expect(invariantsOf(await check({ deadline: Date.now() - 3_600_000 }))).toEqual(['I8'])
     expect(await check({ deadline: Date.now() + 1_000 })).toEqual([])
   })
+})
+
+describe('what has gone backwards between two looks is found', () => {
+  const between = async (change: (tx: postgres.TransactionSql) => Promise<unknown>): Promise<Violation[]> => {
+    let found: Violation[] = []
+    const planted = sql.begin(async (tx) => {
+      const watcher = createWatcher(tx as unknown as postgres.Sql)
+      const ids = operationIds(history)
+      // a shard that is held, to take it away from its holder
+      await tx`
+        update operation_shards set state = 'leased', lease_owner = ${engine.workerId}::uuid, lease_expires_at = now(),
+          lease_ms = 2000
+        where operation_id = ${plainId} and shard = 0`
+      expect(await watcher.look(ids)).toEqual([])
+      await change(tx)
+      found = await watcher.look(ids)
+      throw ROLLED_BACK
+    })
+    await expect(planted).rejects.toBe(ROLLED_BACK)
+    return found
+  }
+
+  it.each<[Invariant, string, (tx: postgres.TransactionSql) => Promise<unknown>, RegExp]>([
+    [
+      'I4',
+      'an epoch',
+      (tx) =>
+        tx`update operation_shards set lease_epoch = lease_epoch - 1 where operation_id = ${plainId} and shard = 1`,
+      /^epoch \d+ became \d+$/,
+    ],
+    [
+      'I4',
+      'a cursor',
+      (tx) =>
+        tx`update operation_shards set cursor = from_ord where operation_id = ${cancelledId} and cursor > from_ord`,
+      /^the cursor went back from/,
+    ],
+    [
+      'I4',
+      'a cursor that moved while nobody held the shard',
+      (tx) =>
+        tx`update operation_shards set cursor = cursor + 1 where operation_id = ${cancelledId} and cursor < to_ord`,
+      /^the cursor moved to \d+, and nobody held it$/,
+    ],
+    [
+      'I4',
+      'a claim under an epoch that had ended',
+      async (tx) => {
+        await tx`update effects set lease_epoch = 0, claimed_at = clock_timestamp() where effect_key = 'plain:a0'`
+      },
+      /^was claimed under epoch 0, when its shard was at \d+$/,
+    ],
+    [
+      'I4',
+      'an outcome that a stranger wrote as the worker',
+      (tx) => tx`
+        insert into ledger_entries (tenant_id, operation_id, ord, item_key, attempt, reason_code, effect_key, input_hash, source,
+          worker_id, code_version)
+        select tenant_id, operation_id, ord, item_key, attempt, 'ODD', effect_key, input_hash, 'worker', ${plainId}::uuid, 'c1'
+        from ledger_entries where operation_id = ${plainId} and item_key = 'a0'`,
+      /reported ODD as its worker, and the shard was not its own$/,
+    ],
+    [
+      'I5',
+      'a version',
+      (tx) => tx`update operations set version = version - 1 where id = ${plainId}`,
+      /^version \d+ became \d+$/,
+    ],
+    [
+      'I5',
+      'a final status',
+      (tx) => tx`
+        update operations set status = 'running', completed_at = null, version = version + 1 where id = ${plainId}`,
+      /^left partially_succeeded for running$/,
+    ],
+    [
+      'I2',
+      'the ledger',
+      async (tx) => {
+        await purging(tx)
+        await tx`delete from ledger_entries where operation_id = ${plainId} and item_key = 'a0'`
+      },
+      /^the ledger had \d+ entries, and has \d+$/,
+    ],
+    ['I7', 'an operation', (tx) => tx`delete from operations where id = ${plainId}`, /^was there, and is gone$/],
+  ])('%s: %s', async (invariant, _name, change, says) => {
+    const found = await between(change)
+    expect(found.filter((each) => each.invariant === invariant).map((each) => each.says)).toEqual(
+      expect.arrayContaining([expect.stringMatching(says)]),
+    )
+  })
+
+  it('but nothing where nothing has', async () => {
+    expect(await between(async () => {})).toEqual([])
+  })
+})
+
+it('answers of a real run have an order', () => {
+  expect(checkLinearizable(history.calls())).toEqual([])
 })
