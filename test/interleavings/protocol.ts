@@ -342,8 +342,14 @@ export const act = (before: State, world: World, action: Action): State => {
 }
 
 const workerActs = (state: State, world: World, step: WorkerStep, worker: number): void => {
-  if (step === 'claims the shard') return claimShard(state, worker)
-  if (step === 'takes the shard over') return takeOver(state, worker, world.rules)
+  if (step === 'claims the shard') {
+    claimShard(state, worker)
+    return
+  }
+  if (step === 'takes the shard over') {
+    takeOver(state, worker, world.rules)
+    return
+  }
   const run = state.runs[worker]
   if (!run) return
   switch (step) {
@@ -355,7 +361,8 @@ const workerActs = (state: State, world: World, step: WorkerStep, worker: number
       }
       return
     case 'claims a window':
-      return claimWindow(state, world, run)
+      claimWindow(state, world, run)
+      return
     case 'hears of the shard':
       if (!isMine(state, run)) run.lost = true
       else if (run.stop !== 'cancel') run.stop = state.shard.stop
@@ -365,7 +372,8 @@ const workerActs = (state: State, world: World, step: WorkerStep, worker: number
       run.over = false
       return
     case 'acknowledges the stop':
-      return acknowledge(state)
+      acknowledge(state)
+      return
     case 'finishes':
       finishShard(state, world.rules, run)
       state.runs[worker] = null
@@ -378,8 +386,14 @@ const workerActs = (state: State, world: World, step: WorkerStep, worker: number
 
 const callActs = (state: State, world: World, run: Run, step: CallStep, ord: number): void => {
   const call = run.calls[ord] ?? null
-  if (step === 'claims the retry') return claimRetry(state, world, run, ord)
-  if (step === 'explains the known key') return explainKnown(state, world, run, ord)
+  if (step === 'claims the retry') {
+    claimRetry(state, world, run, ord)
+    return
+  }
+  if (step === 'explains the known key') {
+    explainKnown(state, world, run, ord)
+    return
+  }
   if (call === null) return
   switch (step) {
     case 'calls the orphan uncertain': {
@@ -449,16 +463,21 @@ const worldActs = (state: State, world: World, step: WorldStep): void => {
       for (const run of state.runs) if (run?.epoch === state.shard.epoch) run.over = true
       return
     case 'a cancel is stored':
-      return requestStop(state, 'cancel', world.rules)
+      requestStop(state, 'cancel', world.rules)
+      return
     case 'a pause is stored':
       state.spent.pauses++
-      return requestStop(state, 'pause', world.rules)
+      requestStop(state, 'pause', world.rules)
+      return
     case 'the pause is taken back':
-      return resume(state)
+      resume(state)
+      return
     case 'the status is settled':
-      return settleOperation(state)
+      settleOperation(state)
+      return
     case 'the evidence is brought home':
-      return bringHome(state, world)
+      bringHome(state, world)
+      return
   }
 }
 
@@ -512,14 +531,16 @@ const itemActs = (state: State, world: World, step: ItemStep, ord: number): void
       state.found = { ord, send: effect.send, said: 'applied', retry: false, source: 'callback' }
       return
     case 'a resend is queued':
-      return queueResend(state, ord, effect.attempt)
+      queueResend(state, ord, effect.attempt)
+      return
     case 'nothing can arrive any more':
       if (effect.state === 'intent' && effect.epoch === state.shard.epoch) state.spent.delays++
       effect.stable = true
       state.pending[ord] = (state.pending[ord] ?? []).filter((send) => send !== effect.send)
       return
     case 'the doubt is closed':
-      return closeDoubt(state, world, ord)
+      closeDoubt(state, world, ord)
+      return
   }
 }
 
