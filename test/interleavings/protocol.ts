@@ -225,8 +225,7 @@ const offerShard = (state: State, world: World, actions: Action[]): void => {
   const offer = (step: WorldStep) => actions.push({ kind: 'world', step })
   const idle = state.runs.indexOf(null)
   if (shard.state === 'ready' && idle >= 0) actions.push({ kind: 'worker', step: 'claims the shard', worker: idle })
-  const takeable = shard.expired || (!world.rules.takeoverNeedsExpiry && state.spent.expiries < world.expiries)
-  if (shard.state === 'leased' && takeable && idle >= 0) {
+  if (shard.state === 'leased' && shard.expired && idle >= 0) {
     actions.push({ kind: 'worker', step: 'takes the shard over', worker: idle })
   }
   if (shard.state === 'leased' && !shard.expired && (isAbandoned(state) || state.spent.expiries < world.expiries)) {

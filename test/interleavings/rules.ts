@@ -17,8 +17,6 @@ export const RULES = {
   retryNeedsFreeKey: true,
   /** Every claim of a shard is a new epoch (claim-shards.ts). */
   takeoverRaisesEpoch: true,
-  /** A shard is taken over only when its lease has run out (claim-shards.ts). */
-  takeoverNeedsExpiry: true,
   /** What an earlier holder left in flight is called uncertain; without: absent, and tried again (run.ts). */
   orphansAreUncertain: true,
   /** Evidence speaks of one send (converge.ts). */
@@ -45,8 +43,6 @@ export const RULES = {
   finishNeedsNothingInFlight: true,
   /** Evidence that makes a finished shard wait makes it ready again (converge.ts). */
   waitingReopensShard: true,
-  /** An item is applied also when it was called absent before (converge.ts). */
-  appliedMovesAbsent: true,
 }
 export type Rule = keyof typeof RULES
 export type Rules = Readonly<Record<Rule, boolean>>

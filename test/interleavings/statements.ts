@@ -191,8 +191,7 @@ export const converge = (state: State, world: World, report: Report): boolean =>
   const evidence = { to: report.to, send: rules.evidenceNamesSend ? report.send : effect.send, operationId: OPERATION }
   const decision = evidenceDecision({ effect: { ...effect, operationId: OPERATION }, evidence })
   const overwritten = !rules.appliedStays && effect.state === 'applied' && report.to !== 'applied'
-  const ignored = !rules.appliedMovesAbsent && effect.state === 'absent' && report.to === 'applied'
-  if ((decision !== 'move' && !overwritten) || (ignored && decision === 'move')) {
+  if (decision !== 'move' && !overwritten) {
     if (report.source !== 'operator') observe(state, report, decision)
     return false
   }
