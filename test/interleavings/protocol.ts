@@ -535,7 +535,8 @@ const itemActs = (state: State, world: World, step: ItemStep, ord: number): void
     case 'nothing can arrive any more':
       if (effect.state === 'intent' && effect.epoch === state.shard.epoch) state.spent.delays++
       effect.stable = true
-      state.pending[ord] = (state.pending[ord] ?? []).filter((send) => send !== effect.send)
+      // nor any earlier send of it, whose time was over before; but for one that left after its time
+      state.pending[ord] = (state.pending[ord] ?? []).filter((send) => send < effect.send && state.ghost.escaped[ord])
       return
     case 'the doubt is closed':
       closeDoubt(state, world, ord)

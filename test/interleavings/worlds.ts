@@ -42,7 +42,8 @@ export const TWO_TAKEOVERS: World = {
 }
 export const DELAYED: World = {
   ...NOTHING_GOES_WRONG,
-  name: 'a send that is due too late',
+  name: 'a send that is due too late, one key',
+  keys: [0, 0],
   window: 2,
   expiries: 1,
   delays: 1,

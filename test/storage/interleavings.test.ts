@@ -5,7 +5,7 @@ import { coverOf } from '../interleavings/cover.ts'
 import { act, describeAction } from '../interleavings/protocol.ts'
 import { rowsOf, startReplay } from '../interleavings/replay.ts'
 import { initialState } from '../interleavings/state.ts'
-import { ANSWERS, DEATHS, DELAYED, ONE_KEY, PAUSED, RESENT } from '../interleavings/worlds.ts'
+import { ANSWERS, DEATHS, ONE_KEY, PAUSED, RESENT } from '../interleavings/worlds.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { wipe } from '../support/races.ts'
 import { findViolations } from '../support/storm-audit.ts'
@@ -25,7 +25,7 @@ afterAll(async () => {
 })
 beforeEach(() => wipe(database))
 
-test.each([ANSWERS, ONE_KEY, DEATHS, DELAYED, PAUSED, RESENT])('$name', { timeout: REPLAY_MS }, async (world) => {
+test.each([ANSWERS, ONE_KEY, DEATHS, PAUSED, RESENT])('$name', { timeout: REPLAY_MS }, async (world) => {
   const { paths, classes } = coverOf(world)
   expect(paths.length).toBeGreaterThan(10)
   let steps = 0
