@@ -1,0 +1,60 @@
+/** Few paths through a search that take every kind of step from every kind of situation at least once. */
+import { type Action, act } from './protocol.ts'
+import { search } from './search.ts'
+import { initialState, type State, type World } from './state.ts'
+import { effectOf } from './statements.ts'
+
+const ordOf = (state: State, action: Action): number | null => {
+  if ('ord' in action) return action.ord
+  if (action.kind === 'world') return state.found?.ord ?? null
+  return action.step === 'claims a window' ? (state.runs[action.worker]?.cursor ?? null) : null
+}
+
+/** A step with what the statement behind it can see: the shard, the item, and whether the worker still holds the lease. */
+const classOf = (state: State, world: World, action: Action): string => {
+  const { shard } = state
+  const ord = ordOf(state, action)
+  const item = ord === null ? undefined : state.items[ord]
+  const effect = ord === null ? null : effectOf(state, world, ord)
+  const run = 'worker' in action ? state.runs[action.worker] : null
+  const call = run && ord !== null ? run.calls[ord] : null
+  return [
+    `${action.kind} ${action.step}`,
+    `${shard.state} ${shard.stop} ${shard.seen} ${shard.expired}`,
+    item && `${item.outcome} ${item.retry?.reason} ${item.cause}`,
+    effect && `${effect.state} ${effect.ord === ord} ${effect.stable}`,
+    run && `${run.epoch === shard.epoch} ${call?.at} ${call && effect && call.send === effect.send} ${call?.resend}`,
+    action.kind === 'world' ? `${state.status} ${state.found?.said} ${state.found?.source}` : '',
+  ].join(' | ')
+}
+
+export interface Cover {
+  paths: Action[][]
+  classes: number
+}
+
+export const coverOf = (world: World): Cover => {
+  const firsts = new Map<string, { from: number; action: Action }>()
+  const found = search(world, {
+    onStep: (before, action, _after, from) => {
+      const name = classOf(before, world, action)
+      if (!firsts.has(name)) firsts.set(name, { from, action })
+    },
+  })
+  if (found.counterexample) throw new Error(`${world.name} is not sound`)
+  const candidates = [...firsts].map(([name, { from, action }]) => ({ name, path: [...found.pathTo(from), action] }))
+  // the longest first: what they pass on their way needs no path of its own
+  candidates.sort((one, other) => other.path.length - one.path.length)
+  const covered = new Set<string>()
+  const paths: Action[][] = []
+  for (const { name, path } of candidates) {
+    if (covered.has(name)) continue
+    paths.push(path)
+    let state = initialState()
+    for (const action of path) {
+      covered.add(classOf(state, world, action))
+      state = act(state, world, action)
+    }
+  }
+  return { paths, classes: firsts.size }
+}
