@@ -1,11 +1,12 @@
 /** What happens to a worker: it claims, works, beats, is killed, and its lease runs out. */
 import { expireLease } from '../support/races.ts'
 import { agree, type Command, command, named, pick } from './command.ts'
+import { compare } from './compare.ts'
 import type { Behaviour } from './provider.ts'
 import { beat, claimShard, expiredPlaces, type Place, readyPlaces } from './rules-claim.ts'
 import type { System } from './system.ts'
 import * as real from './system-worker.ts'
-import { type Choice, stepsOfRun } from './worker-steps.ts'
+import { stepsOfRun } from './worker-steps.ts'
 import { type Run, shardOf, type World } from './world.ts'
 
 const claim = async (world: World, system: System, slot: number, from: 'expired' | 'ready'): Promise<string> => {
@@ -31,20 +32,35 @@ const claim = async (world: World, system: System, slot: number, from: 'expired'
 
 const name = (world: World, { operation, shard }: Place): string => `${named(world, operation.id)}/${shard.index}`
 
-/** One protocol step of one worker, among those that it can take now. */
-export const work = (slot: number, choice: number, room: number, behaviour: Behaviour): Command =>
+export interface Turn {
+  /** Which of the steps that can be taken. */
+  choice: number
+  /** Items claimed, at most. */
+  room: number
+  behaviour: Behaviour
+}
+
+const takeTurn = async (world: World, system: System, slot: number, { choice, ...turn }: Turn): Promise<string> => {
+  const run = world.runs[slot]
+  if (!run) return claim(world, system, slot, expiredPlaces(world).length > 0 && choice % 4 > 0 ? 'expired' : 'ready')
+  const step = pick(stepsOfRun(world, run), choice)
+  if (!step) throw new Error('a worker that holds a shard can always go on')
+  const told = await step.take(world, system, run, { ...turn, dies: choice % 17 === 0 })
+  if (step.ends) world.runs[slot] = null
+  return `w${slot} ${told}`
+}
+
+/** Some protocol steps of one worker, each among those that it can take then, and each with its comparison. */
+export const work = (slot: number, turns: readonly Turn[]): Command =>
   command({
     check: () => true,
     async run(world, system) {
-      const run = world.runs[slot]
-      if (!run)
-        return claim(world, system, slot, expiredPlaces(world).length > 0 && choice % 4 > 0 ? 'expired' : 'ready')
-      const chosen: Choice = { room, behaviour, dies: choice % 17 === 0 }
-      const step = pick(stepsOfRun(world, run), choice)
-      if (!step) throw new Error('a worker that holds a shard can always go on')
-      const told = await step.take(world, system, run, chosen)
-      if (step.ends) world.runs[slot] = null
-      return `w${slot} ${told}`
+      const told: string[] = []
+      for (const [index, turn] of turns.entries()) {
+        told.push(await takeTurn(world, system, slot, turn))
+        if (index < turns.length - 1) await compare(world, system)
+      }
+      return told.join('; ')
     },
   })
 

@@ -19,15 +19,16 @@ import {
   submit,
   timePasses,
 } from './commands-requests.ts'
-import { expire, heartbeat, kill, work } from './commands-work.ts'
+import { expire, heartbeat, kill, type Turn, work } from './commands-work.ts'
 import { BEHAVIOURS, LOOKUPS, openProvider } from './provider.ts'
 import { type Bench, openBench } from './system.ts'
+import { count, printed, type Tally } from './tally.ts'
 import { makeTypes, type Script } from './types.ts'
 import { FLAVOURS, type World } from './world.ts'
 
 const RUNS = Number(process.env.MODEL_RUNS ?? 240)
 const LANES = 2
-const COMMANDS_MAX = 45
+const COMMANDS_MAX = 60
 const SLOTS = 2
 const PATIENCE_MS = 60_000 + RUNS * 1_000
 
@@ -36,23 +37,22 @@ const PAST: { seed: number; path: string }[] = []
 
 const anything = fc.nat(1_000)
 const slot = fc.nat(SLOTS - 1)
-const worked = fc.tuple(
-  slot,
-  anything,
-  fc.integer({ min: 1, max: 2 }),
-  fc.constantFrom(...BEHAVIOURS, 'does it', 'is busy'),
+const turn: fc.Arbitrary<Turn> = fc.record({
+  choice: anything,
+  room: fc.integer({ min: 1, max: 2 }),
+  behaviour: fc.constantFrom(...BEHAVIOURS, 'does it', 'does it', 'is busy'),
+})
+const worked = fc.tuple(slot, fc.array(turn, { minLength: 1, maxLength: 6, size: 'max' }))
+const submitted = fc.tuple(
+  fc.constantFrom(...FLAVOURS),
+  fc.array(fc.nat(4), { minLength: 3, maxLength: 6, size: 'max' }),
 )
 
 const commands = (): fc.Arbitrary<Iterable<Command>> =>
   fc.commands(
     [
-      ...Array.from({ length: 12 }, () => worked.map((args) => work(...args))),
-      fc
-        .tuple(fc.constantFrom(...FLAVOURS), fc.array(fc.nat(4), { minLength: 3, maxLength: 6 }))
-        .map(([flavour, targets]) => submit(flavour, targets)),
-      fc
-        .tuple(fc.constantFrom(...FLAVOURS), fc.array(fc.nat(4), { minLength: 3, maxLength: 6 }))
-        .map(([flavour, targets]) => submit(flavour, targets)),
+      ...Array.from({ length: 14 }, () => worked.map((args) => work(...args))),
+      submitted.map((args) => submit(...args)),
       slot.map(kill),
       slot.map(heartbeat),
       anything.map(expire),
@@ -76,7 +76,7 @@ const commands = (): fc.Arbitrary<Iterable<Command>> =>
 let databases: TestDatabase[] = []
 let benches: Bench[] = []
 let sequences = 0
-let commandsRun = 0
+const tally: Tally = new Map()
 
 beforeAll(async () => {
   databases = await Promise.all(Array.from({ length: LANES }, createTestDatabase))
@@ -88,7 +88,8 @@ afterAll(async () => {
 })
 
 const property = (bench: Bench) =>
-  fc.asyncProperty(commands(), async (sequence) => {
+  fc.asyncProperty(submitted, commands(), async (first, rest) => {
+    const sequence = [submit(...first), ...rest]
     const name = `s${sequences++}`
     const provider = openProvider()
     const script: Script = { lookup: 'unknown' }
@@ -104,7 +105,11 @@ const property = (bench: Bench) =>
       provider,
     }
     await fc.asyncModelRun(() => ({ model, real }), sequence)
-    for (const one of sequence) if (String(one) !== 'not run') commandsRun++
+    count(
+      tally,
+      model,
+      [...sequence].map(String).filter((told) => told !== 'not run'),
+    )
   })
 
 test(
@@ -125,7 +130,7 @@ test(
       ),
     )
     const tookMs = performance.now() - startedAt
-    console.log(`${sequences} sequences, ${commandsRun} commands, ${(tookMs / sequences).toFixed(1)} ms a sequence`)
+    console.log(`${printed(tally)}\n${(tookMs / sequences).toFixed(1)} ms a sequence`)
     expect(sequences).toBeGreaterThan(0)
   },
   PATIENCE_MS,

@@ -176,8 +176,8 @@ export const stepsOfRun = (world: World, run: Run): WorkerStep[] => {
   const [first] = answered
   if (mayGoOn(run)) {
     const mayClaim = !run.closed && run.held.length < OUTSTANDING_MAX
-    if (mayClaim && run.cursor < place.shard.toOrd) steps.push(claimsWindow, claimsWindow)
-    if (mayClaim && dueItems(place).length > 0) steps.push(claimsRetries, claimsRetries)
+    if (mayClaim && run.cursor < place.shard.toOrd) steps.push(claimsWindow, claimsWindow, claimsWindow)
+    if (mayClaim && dueItems(place).length > 0) steps.push(claimsRetries, claimsRetries, claimsRetries)
     steps.push(...unsent.map(sends), ...unsent.map(sends))
   } else if (unsent.length > 0) {
     steps.push(givesBack)
