@@ -1,4 +1,5 @@
 /** What people and the maintenance ask for. */
+import { isSettled } from '../../src/domain/operation.ts'
 import { agree, type Command, command, named, pick } from './command.ts'
 import type { LookupAnswer } from './provider.ts'
 import {
@@ -37,6 +38,7 @@ export const submit = (flavour: Flavour, targets: readonly number[]): Command =>
     },
   })
 
+const ASKED = { cancel: rules.cancel, pause: rules.pause, resume: rules.resume }
 const STATUS = { stored: [200, 202], receipt: [200, 202], refused: [] }
 
 export const ask = (what: 'cancel' | 'pause' | 'resume', choice: number): Command =>
@@ -44,39 +46,67 @@ export const ask = (what: 'cancel' | 'pause' | 'resume', choice: number): Comman
     check: hasOperation,
     async run(world, system) {
       const operation = pick(world.operations, choice) as Operation
-      const expected = rules[what](world, operation)
+      const expected = ASKED[what](world, operation)
       const answer = await real.askFor(system, what, operation.id)
       agree(`${what} of ${operation.id}`, typeof answer === 'number', STATUS[expected].length > 0)
       return `${what} ${named(world, operation.id)}: ${answer}`
     },
   })
 
+const takePreflight = async (
+  world: World,
+  system: real.System,
+  operation: Operation,
+  wide: boolean,
+): Promise<string> => {
+  const view = await real.askPreflight(system, operation.id, wide)
+  agree('a preflight is blocked by', view.blockedBy, rules.blockedBy(world, operation, wide))
+  rules.recordPreflight(world, operation, wide, view.id)
+  const what = view.blockedBy.join(', ') || 'allowed'
+  return `preflight of ${named(world, operation.id)}${wide ? ', wide' : ''}: ${what}`
+}
+
+const useForReplay = async (
+  world: World,
+  system: real.System,
+  recorded: Preflight,
+  forced: boolean,
+): Promise<string> => {
+  const force = forced ? ['bug-suspected'] : []
+  const expected = rules.replayAnswer(world, recorded, force)
+  const made = await real.askReplay(system, recorded, force)
+  const answer = typeof made === 'string' ? made : made.replayed ? `again ${made.id}` : 'made'
+  agree('a replay', answer, expected)
+  if (typeof made !== 'string' && !made.replayed) rules.replay(world, recorded, made.id)
+  const what = typeof made === 'string' ? made : `${made.replayed ? 'again ' : ''}${named(world, made.id)}`
+  return `replay of ${named(world, recorded.operationId)}: ${what}`
+}
+
 export const preflight = (choice: number, wide: boolean): Command =>
   command({
     check: hasOperation,
-    async run(world, system) {
-      const operation = pick(world.operations, choice) as Operation
-      const view = await real.askPreflight(system, operation.id, wide)
-      agree('a preflight is blocked by', view.blockedBy, rules.blockedBy(world, operation, wide))
-      rules.recordPreflight(world, operation, wide, view.id)
-      return `preflight of ${named(world, operation.id)}${wide ? ', wide' : ''}: ${view.blockedBy.join(', ') || 'allowed'}`
-    },
+    run: (world, system) => takePreflight(world, system, pick(world.operations, choice) as Operation, wide),
   })
+
+const mayReplay = (world: World): boolean => world.operations.length < OPERATIONS_MAX
 
 export const replay = (choice: number, forced: boolean): Command =>
   command({
-    check: (world) => world.preflights.length > 0 && world.operations.length < OPERATIONS_MAX,
+    check: (world) => world.preflights.length > 0 && mayReplay(world),
+    // the newest ones are asked for most: the facts of the others have changed
+    run: (world, system) =>
+      useForReplay(world, system, pick([...world.preflights].reverse(), choice) as Preflight, forced),
+  })
+
+const settledOnes = (world: World): Operation[] => world.operations.filter(({ status }) => isSettled(status))
+
+/** A preflight, and its replay at once. */
+export const replayAnew = (choice: number, wide: boolean, forced: boolean): Command =>
+  command({
+    check: (world) => settledOnes(world).length > 0 && mayReplay(world),
     async run(world, system) {
-      // the newest ones are asked for most: the facts of the others have changed
-      const recorded = pick([...world.preflights].reverse(), choice) as Preflight
-      const force = forced ? ['bug-suspected'] : []
-      const expected = rules.replayAnswer(world, recorded, force)
-      const made = await real.askReplay(system, recorded, force)
-      const answer = typeof made === 'string' ? made : made.replayed ? `again ${made.id}` : 'made'
-      agree('a replay', answer, expected)
-      if (typeof made !== 'string' && !made.replayed) rules.replay(world, recorded, made.id)
-      const what = typeof made === 'string' ? made : `${made.replayed ? 'again ' : ''}${named(world, made.id)}`
-      return `replay of ${named(world, recorded.operationId)}: ${what}`
+      const told = await takePreflight(world, system, pick(settledOnes(world), choice) as Operation, wide)
+      return `${told}; ${await useForReplay(world, system, world.preflights.at(-1) as Preflight, forced)}`
     },
   })
 
