@@ -7,7 +7,7 @@ import { commit, freeDueOrds, winnersOf } from './rules-batch.ts'
 import { dueItems, explainKnownKeys, placeOf } from './rules-claim.ts'
 import type { System } from './system.ts'
 import * as real from './system-worker.ts'
-import { type Choice, finishes, mayGoOn, type WorkerStep } from './worker-steps.ts'
+import { type Choice, finishes, mayClaim, type WorkerStep } from './worker-step.ts'
 import { itemOf, type Run, type World } from './world.ts'
 
 /** The first item of a batch meets what was chosen, the others are done: a handler decides at once. */
@@ -100,7 +100,7 @@ const runsDue: WorkerStep = {
 
 export const batchSteps = (world: World, held: Run): WorkerStep[] => {
   const place = placeOf(world, held)
-  if (!mayGoOn(held)) return [finishes]
+  if (!mayClaim(held)) return [finishes]
   const steps: WorkerStep[] = []
   if (held.cursor < place.shard.toOrd) steps.push(runsWindow, runsWindow, runsWindow)
   if (dueItems(place).length > 0) steps.push(runsDue, runsDue)

@@ -6,23 +6,27 @@ import type { World } from './world.ts'
 export type Command = fc.AsyncCommand<World, System>
 
 /** What a command does, to both; answers with what it was in words. */
-export interface Step {
+interface Step {
+  /** As it is written, so that a counterexample can be put into past.ts. */
+  written: readonly [name: string, ...parameters: unknown[]]
   /** Whether it can be done now. */
   check(world: World): boolean
   run(world: World, system: System): Promise<string>
 }
 
-/** One step, and the comparison behind it. A counterexample lists the steps as they were done. */
-export const command = (step: Step): Command => {
-  let told = 'not run'
+/** One step, and the comparison behind it. A counterexample lists the commands, and what each of them did. */
+export const command = ({ written: [name, ...parameters], check, run }: Step): Command => {
+  let told: string | null = null
   return {
-    check: (world) => step.check(world),
+    check,
     async run(world, system) {
-      told = 'failed'
-      told = await step.run(world, system)
+      told = 'fails'
+      told = await run(world, system)
+      told += ', and then they differ'
       await compare(world, system)
+      told = told.replace(/, and then they differ$/, '')
     },
-    toString: () => told,
+    toString: () => `${name}(${parameters.map((one) => JSON.stringify(one)).join(', ')})${told ? ` // ${told}` : ''}\n`,
   }
 }
 

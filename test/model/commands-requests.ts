@@ -24,6 +24,7 @@ const hasOperation = (world: World): boolean => world.operations.length > 0
 /** Targets are few, so that items want each other's effect keys. */
 export const submit = (flavour: Flavour, targets: readonly number[]): Command =>
   command({
+    written: ['submit', flavour, targets],
     check: (world) => world.operations.length < SUBMITTED_MAX,
     async run(world, system) {
       const items = targets.map((target, ord) => ({ key: `i${ord}`, target: `${world.name}:${flavour}:${target}` }))
@@ -43,6 +44,7 @@ const STATUS = { stored: [200, 202], receipt: [200, 202], refused: [] }
 
 export const ask = (what: 'cancel' | 'pause' | 'resume', choice: number): Command =>
   command({
+    written: ['ask', what, choice],
     check: hasOperation,
     async run(world, system) {
       const operation = pick(world.operations, choice) as Operation
@@ -84,6 +86,7 @@ const useForReplay = async (
 
 export const preflight = (choice: number, wide: boolean): Command =>
   command({
+    written: ['preflight', choice, wide],
     check: hasOperation,
     run: (world, system) => takePreflight(world, system, pick(world.operations, choice) as Operation, wide),
   })
@@ -92,6 +95,7 @@ const mayReplay = (world: World): boolean => world.operations.length < OPERATION
 
 export const replay = (choice: number, forced: boolean): Command =>
   command({
+    written: ['replay', choice, forced],
     check: (world) => world.preflights.length > 0 && mayReplay(world),
     // the newest ones are asked for most: the facts of the others have changed
     run: (world, system) =>
@@ -103,6 +107,7 @@ const settledOnes = (world: World): Operation[] => world.operations.filter(({ st
 /** A preflight, and its replay at once. */
 export const replayAnew = (choice: number, wide: boolean, forced: boolean): Command =>
   command({
+    written: ['replayAnew', choice, wide, forced],
     check: (world) => settledOnes(world).length > 0 && mayReplay(world),
     async run(world, system) {
       const told = await takePreflight(world, system, pick(settledOnes(world), choice) as Operation, wide)
@@ -117,6 +122,7 @@ const nameOf = (world: World, { operation, item, open }: OpenDoubt): string =>
 
 export const lookup = (choice: number, answer: LookupAnswer): Command =>
   command({
+    written: ['lookup', choice, answer],
     check: hasCase,
     async run(world, system) {
       const doubt = pick(openCases(world), choice) as OpenDoubt
@@ -131,6 +137,7 @@ export const lookup = (choice: number, answer: LookupAnswer): Command =>
 
 export const resolveBy = (choice: number, verdict: Verdict): Command =>
   command({
+    written: ['resolveBy', choice, verdict],
     check: hasCase,
     async run(world, system) {
       const doubt = pick(openCases(world), choice) as OpenDoubt
@@ -143,6 +150,7 @@ export const resolveBy = (choice: number, verdict: Verdict): Command =>
 
 export const doubts = (): Command =>
   command({
+    written: ['doubts'],
     check: hasOperation,
     async run(world, system) {
       await real.closeDoubts(system)
@@ -153,6 +161,7 @@ export const doubts = (): Command =>
 
 export const settleSweep = (): Command =>
   command({
+    written: ['settleSweep'],
     check: hasOperation,
     async run(world, system) {
       await real.sweep(system)
@@ -163,6 +172,7 @@ export const settleSweep = (): Command =>
 
 export const timePasses = (): Command =>
   command({
+    written: ['timePasses'],
     check: hasOperation,
     async run(world, system) {
       await real.letTimePass(system)
@@ -171,7 +181,7 @@ export const timePasses = (): Command =>
         for (const shard of shards) shard.due = true
       }
       for (const effect of world.effects.values()) effect.sendByPassed = true
-      for (const held of world.runs.flatMap((run) => run?.held ?? [])) held.sendByPassed = true
+      for (const run of [...world.runs, ...world.frozen]) for (const held of run?.held ?? []) held.sendByPassed = true
       return 'time passes'
     },
   })

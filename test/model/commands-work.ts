@@ -3,7 +3,7 @@ import { expireLease } from '../support/races.ts'
 import { agree, type Command, command, named, pick } from './command.ts'
 import { compare } from './compare.ts'
 import type { Behaviour } from './provider.ts'
-import { beat, claimShard, expiredPlaces, type Place, readyPlaces } from './rules-claim.ts'
+import { beat, claimShard, expiredPlaces, type Place, placeOf, readyPlaces } from './rules-claim.ts'
 import type { System } from './system.ts'
 import * as real from './system-worker.ts'
 import { stepsOfRun } from './worker-steps.ts'
@@ -53,6 +53,7 @@ const takeTurn = async (world: World, system: System, slot: number, { choice, ..
 /** Some protocol steps of one worker, each among those that it can take then, and each with its comparison. */
 export const work = (slot: number, turns: readonly Turn[]): Command =>
   command({
+    written: ['work', slot, turns],
     check: () => true,
     async run(world, system) {
       const told: string[] = []
@@ -67,6 +68,7 @@ export const work = (slot: number, turns: readonly Turn[]): Command =>
 /** What it had in memory is gone; its lease stays. */
 export const kill = (slot: number): Command =>
   command({
+    written: ['kill', slot],
     check: (world) => world.runs[slot] !== null,
     async run(world) {
       const held = world.runs[slot]?.held.length ?? 0
@@ -77,6 +79,7 @@ export const kill = (slot: number): Command =>
 
 export const heartbeat = (slot: number): Command =>
   command({
+    written: ['heartbeat', slot],
     check: (world) => world.runs[slot] != null && !world.runs[slot].lost,
     async run(world, system) {
       const run = world.runs[slot] as Run
@@ -97,6 +100,7 @@ const leasedPlaces = (world: World): Place[] =>
 /** Its holder knows by its own clock; whether it is taken over is another matter. */
 export const expire = (choice: number): Command =>
   command({
+    written: ['expire', choice],
     check: (world) => leasedPlaces(world).length > 0,
     async run(world, system) {
       const place = pick(leasedPlaces(world), choice) as Place
@@ -107,5 +111,39 @@ export const expire = (choice: number): Command =>
         if (run?.operationId === operation.id && run.shard === shard.index && run.epoch === shard.epoch) run.over = true
       }
       return `the lease of ${name(world, place)} runs out`
+    },
+  })
+
+/** It stands still until its lease has run out, and knows all that it knew. */
+export const freeze = (slot: number): Command =>
+  command({
+    written: ['freeze', slot],
+    check: (world) => (world.runs[slot]?.held.length ?? 0) > 0,
+    async run(world, system) {
+      const run = world.runs[slot] as Run
+      const { shard } = placeOf(world, run)
+      if (shard.state === 'leased' && shard.epoch === run.epoch) {
+        await expireLease(system.database, { tenantId: 1, operationId: run.operationId, shard: run.shard })
+        shard.expired = true
+      }
+      run.over = true
+      world.frozen.push(run)
+      world.runs[slot] = null
+      return `w${slot} freezes, with ${run.held.length} in flight`
+    },
+  })
+
+/** A zombie: it goes on as if nothing had happened, with claims that the fence has to refuse and with evidence that counts. */
+export const thaw = (choice: number, turn: Turn): Command =>
+  command({
+    written: ['thaw', choice, turn],
+    check: (world) => world.frozen.length > 0,
+    async run(world, system) {
+      const run = pick(world.frozen, choice) as Run
+      const step = pick(stepsOfRun(world, run), turn.choice)
+      if (!step) throw new Error('a worker that holds a shard can always go on')
+      const told = await step.take(world, system, run, { ...turn, dies: false })
+      if (step.ends) world.frozen = world.frozen.filter((one) => one !== run)
+      return `a zombie ${told}`
     },
   })

@@ -7,13 +7,11 @@ import {
   type Effect,
   type Item,
   intentsOf,
-  itemOf,
   itemsOf,
   keyOf,
   nextStep,
   type Operation,
   operationOf,
-  outcomeOf,
   type Retry,
   type Run,
   type Shard,
@@ -257,8 +255,3 @@ export const beat = (world: World, run: Run): void => {
   run.stop = run.stop === 'cancel' ? 'cancel' : shard.stop
   if (shard.stop !== null && run.stop === shard.stop) shard.stopSeen = true
 }
-
-export const itemOfRun = (world: World, run: Run, ord: number): Item => itemOf(placeOf(world, run).operation, ord)
-
-/** The last outcome says what a waiting item is meanwhile. */
-export const priorOf = (item: Item) => outcomeOf(item)

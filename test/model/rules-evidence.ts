@@ -83,9 +83,7 @@ export const bringHome = (world: World, evidence: Evidence): { moved: number[]; 
   })
   // each is judged by what stood before, as they are of one statement
   for (const report of moved) move(world, operation, shard, source, report)
-  if (moved.some((report) => report.effect === 'applied' || itemOf(operation, report.ord).retry !== null)) {
-    wake(operation, shard, moved, waitingBefore)
-  }
+  wake(operation, shard, moved, waitingBefore)
   if (moved.length < evidence.reports.length && source !== 'operator') {
     for (const report of evidence.reports) if (!moved.includes(report)) observe(world, operation, source, report)
   }

@@ -35,14 +35,13 @@ export const openCases = (world: World): OpenDoubt[] =>
     }),
   )
 
-const holdsBack = ({ open }: OpenDoubt): boolean =>
+/** Its own effect is in doubt; of the others nobody has to be asked. */
+export const canBeLookedUp = ({ open }: OpenDoubt): boolean =>
   open.cause === 'send_outcome_unknown' || open.cause === 'worker_lost'
-
-export const canBeLookedUp = holdsBack
 
 /** What a truthful provider says when it is asked about a case, and what that leads to. */
 export const lookUp = (world: World, doubt: OpenDoubt, type: OperationType, answer: LookupAnswer): void => {
-  const { operation, shard, item, open } = doubt
+  const { operation, item, open } = doubt
   const effect = world.effects.get(open.effectKey)
   if (effect?.state !== 'uncertain' || effect.operationId !== operation.id || effect.ord !== item.ord) return
   const found = world.provider.lookUp(effect.key, answer)
@@ -70,7 +69,6 @@ export const lookUp = (world: World, doubt: OpenDoubt, type: OperationType, answ
     case 'by-hand':
       break
   }
-  void shard
 }
 
 const allowsResend = (type: OperationType, { cancelled }: Operation, { attempt }: Effect): boolean =>

@@ -2,7 +2,7 @@
 import type { FailureClass } from '../../src/domain/failure.ts'
 import { cancelDecision, isFinal, isSettled, pauseDecision, resumeDecision } from '../../src/domain/operation.ts'
 import { DEFAULT_STOP_IF, isForceable, parseStopCondition, preflightVerdict } from '../../src/domain/replay.ts'
-import { settleOperation, sweep } from './rules-settle.ts'
+import { settleOperation } from './rules-settle.ts'
 import {
   CONCURRENCY,
   countsOf,
@@ -178,5 +178,3 @@ export const replay = (world: World, preflight: Preflight, id: string): void => 
   )
   preflight.usedBy = id
 }
-
-export { sweep }

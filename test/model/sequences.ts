@@ -13,7 +13,7 @@ import {
   submit,
   timePasses,
 } from './commands-requests.ts'
-import { expire, heartbeat, kill, type Turn, work } from './commands-work.ts'
+import { expire, freeze, heartbeat, kill, type Turn, thaw, work } from './commands-work.ts'
 import { BEHAVIOURS, LOOKUPS, openProvider } from './provider.ts'
 import type { Bench } from './system.ts'
 import { count, type Tally } from './tally.ts'
@@ -62,6 +62,11 @@ const commands = (replayPath: string | undefined): fc.Arbitrary<Iterable<Command
       ),
       ...often(1, slot.map(kill)),
       ...often(1, slot.map(heartbeat)),
+      ...often(2, slot.map(freeze)),
+      ...often(
+        3,
+        fc.tuple(anything, turn).map((args) => thaw(...args)),
+      ),
       ...often(2, anything.map(expire)),
       ...often(
         2,
@@ -82,11 +87,11 @@ const commands = (replayPath: string | undefined): fc.Arbitrary<Iterable<Command
         fc.tuple(anything, fc.boolean(), fc.boolean()).map((args) => replayAnew(...args)),
       ),
       ...often(
-        2,
+        3,
         fc.tuple(anything, fc.constantFrom(...LOOKUPS, 'truth')).map((args) => lookup(...args)),
       ),
       ...often(
-        2,
+        3,
         fc.tuple(anything, verdict).map((args) => resolveBy(...args)),
       ),
       ...often(1, fc.constant(null).map(doubts)),
@@ -112,6 +117,7 @@ export const agreement = (bench: Bench, tally: Tally, replayPath?: string) =>
       deadLetters: [],
       preflights: [],
       runs: Array.from({ length: SLOTS }, () => null),
+      frozen: [],
       provider,
     }
     const begin = submit(...first)

@@ -25,7 +25,6 @@ import {
   readWindow,
 } from '../../src/storage/run/window.ts'
 import { markStarted } from '../../src/storage/settle.ts'
-import { expireLease } from '../support/races.ts'
 import { putOff, type System } from './system.ts'
 import { CONCURRENCY, type Flavour, type Run, stepsOf } from './world.ts'
 
@@ -138,8 +137,6 @@ export const beat = async (system: System, run: Run): Promise<{ stop: 'pause' | 
   if (stop !== null) await system.database.query((connection) => acknowledgeStops(connection, [{ ...lease, stop }]))
   return { stop: found.stopRequested }
 }
-
-export const expire = (system: System, run: Run): Promise<void> => expireLease(system.database, leaseOf(run))
 
 /** Waiting items that a batch may take, after the others are explained. */
 export const dueBatch = async (system: System, run: Run): Promise<BatchItemKey[]> => {

@@ -2,37 +2,19 @@
 import { sentReport, unsentReport } from '../../src/engine/reports.ts'
 import { batchSteps } from './batch-steps.ts'
 import { agree } from './command.ts'
-import type { Behaviour } from './provider.ts'
 import {
   claimRetries,
   claimWindow,
   dueItems,
   explainKnownKeys,
   explainOrphans,
-  finishShard,
   markStarted,
   placeOf,
 } from './rules-claim.ts'
 import { bringHome } from './rules-evidence.ts'
-import type { System } from './system.ts'
 import * as real from './system-worker.ts'
+import { finishes, mayClaim, maySend, type WorkerStep } from './worker-step.ts'
 import { type Held, keyOf, OUTSTANDING_MAX, type Run, stepsOf, type World } from './world.ts'
-
-export interface Choice {
-  room: number
-  behaviour: Behaviour
-  /** The worker dies before the commit of a batch. */
-  dies: boolean
-}
-
-export interface WorkerStep {
-  take(world: World, system: System, run: Run, choice: Choice): Promise<string>
-  /** The worker holds nothing after it. */
-  ends?: boolean
-}
-
-/** Whether a new unit of work may begin: the gate of engine/held-shard.ts. */
-export const mayGoOn = (run: Run): boolean => run.stop === null && !run.lost && !run.over
 
 const explains: WorkerStep = {
   async take(world, system, run) {
@@ -154,16 +136,6 @@ const bringsHome = (some: readonly Held[]): WorkerStep => ({
   },
 })
 
-export const finishes: WorkerStep = {
-  ends: true,
-  async take(world, system, run) {
-    if (run.lost) return 'lets go of a shard that it has lost'
-    const finished = await real.finish(system, run)
-    agree('a shard is finished', finished, finishShard(world, run))
-    return `finishes: ${finished ?? 'refused'}`
-  },
-}
-
 /** What the worker can do next. Never empty: whoever has nothing to do gives the shard back. */
 export const stepsOfRun = (world: World, run: Run): WorkerStep[] => {
   if (run.phase === 'claimed' && run.epoch > 1) return [explains]
@@ -174,14 +146,12 @@ export const stepsOfRun = (world: World, run: Run): WorkerStep[] => {
   const unsent = run.held.filter((held) => held.answer === null)
   const answered = run.held.filter((held) => held.answer !== null)
   const [first] = answered
-  if (mayGoOn(run)) {
-    const mayClaim = !run.closed && run.held.length < OUTSTANDING_MAX
-    if (mayClaim && run.cursor < place.shard.toOrd) steps.push(claimsWindow, claimsWindow, claimsWindow)
-    if (mayClaim && dueItems(place).length > 0) steps.push(claimsRetries, claimsRetries, claimsRetries)
-    steps.push(...unsent.map(sends), ...unsent.map(sends))
-  } else if (unsent.length > 0) {
-    steps.push(givesBack)
+  if (mayClaim(run) && run.held.length < OUTSTANDING_MAX) {
+    if (run.cursor < place.shard.toOrd) steps.push(claimsWindow, claimsWindow, claimsWindow)
+    if (dueItems(place).length > 0) steps.push(claimsRetries, claimsRetries, claimsRetries)
   }
+  if (maySend(run)) steps.push(...unsent.map(sends), ...unsent.map(sends))
+  else if (unsent.length > 0) steps.push(givesBack)
   if (first) steps.push(bringsHome([first]), bringsHome(answered))
   if (run.held.length === 0) steps.push(finishes)
   return steps

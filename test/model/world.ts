@@ -171,6 +171,8 @@ export interface World {
   deadLetters: DeadLetter[]
   preflights: Preflight[]
   runs: (Run | null)[]
+  /** Workers that stand still with what they know, while others take over. */
+  frozen: Run[]
   provider: Provider
 }
 
