@@ -6,7 +6,8 @@ import type { Behaviour } from './provider.ts'
 import { beat, claimShard, expiredPlaces, type Place, placeOf, readyPlaces } from './rules-claim.ts'
 import type { System } from './system.ts'
 import * as real from './system-worker.ts'
-import { stepsOfRun } from './worker-steps.ts'
+import { maySend } from './worker-step.ts'
+import { sendHeld, stepsOfRun } from './worker-steps.ts'
 import { type Run, shardOf, type World } from './world.ts'
 
 const claim = async (world: World, system: System, slot: number, from: 'expired' | 'ready'): Promise<string> => {
@@ -114,14 +115,15 @@ export const expire = (choice: number): Command =>
     },
   })
 
-/** It stands still until its lease has run out, and knows all that it knew. */
-export const freeze = (slot: number): Command =>
+/** What it has claimed is sent; then it stands still until its lease has run out, and knows all that it knew. */
+export const freeze = (slot: number, behaviour: Behaviour): Command =>
   command({
-    written: ['freeze', slot],
+    written: ['freeze', slot, behaviour],
     check: (world) => (world.runs[slot]?.held.length ?? 0) > 0,
     async run(world, system) {
       const run = world.runs[slot] as Run
-      const { shard } = placeOf(world, run)
+      const { operation, shard } = placeOf(world, run)
+      if (maySend(run)) for (const held of run.held) sendHeld(world, operation.flavour, held, behaviour)
       if (shard.state === 'leased' && shard.epoch === run.epoch) {
         await expireLease(system.database, { tenantId: 1, operationId: run.operationId, shard: run.shard })
         shard.expired = true
@@ -129,7 +131,7 @@ export const freeze = (slot: number): Command =>
       run.over = true
       world.frozen.push(run)
       world.runs[slot] = null
-      return `w${slot} freezes, with ${run.held.length} in flight`
+      return `w${slot} freezes, with ${run.held.length} in flight: the provider ${behaviour}`
     },
   })
 

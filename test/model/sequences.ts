@@ -29,10 +29,11 @@ const TARGETS = 5
 
 const anything = fc.nat(1_000)
 const slot = fc.nat(SLOTS - 1)
+const behaviour = fc.constantFrom(...BEHAVIOURS, 'does it', 'does it', 'is busy')
 const turn: fc.Arbitrary<Turn> = fc.record({
   choice: anything,
   room: fc.integer({ min: 1, max: 2 }),
-  behaviour: fc.constantFrom(...BEHAVIOURS, 'does it', 'does it', 'is busy'),
+  behaviour,
 })
 const submitted = fc.tuple(
   fc.constantFrom(...FLAVOURS),
@@ -62,7 +63,10 @@ const commands = (replayPath: string | undefined): fc.Arbitrary<Iterable<Command
       ),
       ...often(1, slot.map(kill)),
       ...often(1, slot.map(heartbeat)),
-      ...often(2, slot.map(freeze)),
+      ...often(
+        3,
+        fc.tuple(slot, behaviour).map((args) => freeze(...args)),
+      ),
       ...often(
         3,
         fc.tuple(anything, turn).map((args) => thaw(...args)),

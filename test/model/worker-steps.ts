@@ -2,6 +2,7 @@
 import { sentReport, unsentReport } from '../../src/engine/reports.ts'
 import { batchSteps } from './batch-steps.ts'
 import { agree } from './command.ts'
+import type { Behaviour } from './provider.ts'
 import {
   claimRetries,
   claimWindow,
@@ -14,7 +15,7 @@ import {
 import { bringHome } from './rules-evidence.ts'
 import * as real from './system-worker.ts'
 import { finishes, mayClaim, maySend, type WorkerStep } from './worker-step.ts'
-import { type Held, keyOf, OUTSTANDING_MAX, type Run, stepsOf, type World } from './world.ts'
+import { type Flavour, type Held, keyOf, OUTSTANDING_MAX, type Run, stepsOf, type World } from './world.ts'
 
 const explains: WorkerStep = {
   async take(world, system, run) {
@@ -95,15 +96,18 @@ const retryText = (retry: {
   resend: boolean
 }) => `${retry.ord} ${retry.step} ${retry.effectKey} &${retry.send} #${retry.attempt} ${retry.resend}`
 
+/** One call; none where an answer is known, or the time has passed in which the send could begin. */
+export const sendHeld = (world: World, flavour: Flavour, held: Held, behaviour: Behaviour): void => {
+  if (held.answer !== null) return
+  held.answer = held.sendByPassed ? 'unsent' : world.provider.call(held.effectKey, behaviour, flavour === 'idempotent')
+}
+
 const sends = (held: Held): WorkerStep => ({
   async take(world, _system, run, { behaviour }) {
-    if (held.sendByPassed) {
-      held.answer = 'unsent'
-      return `comes too late to send item ${held.ord}`
-    }
-    const { flavour } = placeOf(world, run).operation
-    held.answer = world.provider.call(held.effectKey, behaviour, flavour === 'idempotent')
-    return `sends item ${held.ord}: the provider ${behaviour}`
+    sendHeld(world, placeOf(world, run).operation.flavour, held, behaviour)
+    return held.answer === 'unsent'
+      ? `comes too late to send item ${held.ord}`
+      : `sends item ${held.ord}: the provider ${behaviour}`
   },
 })
 
