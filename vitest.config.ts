@@ -11,7 +11,7 @@ export default defineConfig({
         extends: true,
         test: {
           name: 'integration',
-          include: ['test/{storage,http,engine,contract}/**/*.test.ts'],
+          include: ['test/{storage,http,engine,contract,model}/**/*.test.ts'],
           globalSetup: ['test/support/global-setup.ts'],
           pool: 'forks',
           testTimeout: 60_000,
