@@ -61,49 +61,53 @@ const FINAL: readonly OperationStatus[] = [
 /** An operation of each status with a row in each table, in the columns of the first release: each later one must take them. */
 const plant = async (sql: postgres.Sql, name: string): Promise<string[]> => {
   const ids: string[] = []
+  // all on one connection, one behind the other, without a wait in between
+  const inserts: Promise<unknown>[] = []
+  const insert = (statement: postgres.PendingQuery<postgres.Row[]>): void => void inserts.push(statement.execute())
   for (const status of OPERATION_STATUSES) {
     const id = uuidv7()
     const key = `${name}:${status}`
     ids.push(id)
-    await sql`
+    insert(sql`
       insert into operations (tenant_id, id, type, type_version, code_version, status, items_total, requested_by, risk, root_id,
         labels, stop_if, error, result_summary, completed_at, cancel_requested_at, pause_requested_at)
       values (1, ${id}, 'grant', 1, 'c1', ${status}, 4, 'tester', 'low', ${id}, '{"from": "old"}', '["ambiguous_effect_targets > 0"]',
         '{"code": "x", "detail": "y"}', '{"counts": {}}', case when ${FINAL.includes(status)} then now() end,
-        case when ${CANCELLED.includes(status)} then now() end, case when ${PAUSED.includes(status)} then now() end)`
-    await sql`
+        case when ${CANCELLED.includes(status)} then now() end, case when ${PAUSED.includes(status)} then now() end)`)
+    insert(sql`
       insert into operation_items (tenant_id, operation_id, ord, item_key, effect_key, input, input_hash)
-      select 1, ${id}, o, 'i' || o, ${key} || ':' || o, '{}', 'h' from generate_series(0, 3) o`
-    await sql`
+      select 1, ${id}, o, 'i' || o, ${key} || ':' || o, '{}', 'h' from generate_series(0, 3) o`)
+    insert(sql`
       insert into operation_shards (tenant_id, operation_id, shard, type, type_version, from_ord, to_ord, cursor, state, applied,
         failed, uncertain, failed_transient, waiting)
-      values (1, ${id}, 0, 'grant', 1, 0, 4, 3, ${status === 'pending' || status === 'running' ? 'ready' : 'done'}, 1, 1, 1, 1, 1)`
-    await sql`
+      values (1, ${id}, 0, 'grant', 1, 0, 4, 3, ${status === 'pending' || status === 'running' ? 'ready' : 'done'}, 1, 1, 1, 1, 1)`)
+    insert(sql`
       insert into effects (tenant_id, effect_key, state, send, operation_id, shard, ord, attempt, lease_epoch, item_key,
         input_hash, item_state, send_by)
       select 1, ${key} || ':' || o, s, 1, ${id}, 0, o, 1, 1, 'i' || o, 'h', i, now()
-      from (values (0, 'applied', 'applied'), (1, 'absent', 'failed'), (2, 'uncertain', 'uncertain')) as v (o, s, i)`
-    await sql`
+      from (values (0, 'applied', 'applied'), (1, 'absent', 'failed'), (2, 'uncertain', 'uncertain')) as v (o, s, i)`)
+    insert(sql`
       insert into ledger_entries (tenant_id, operation_id, ord, item_key, attempt, state, failure_class, effect_key, input_hash,
         source, code_version)
       select 1, ${id}, o, 'i' || o, 1, s, c, ${key} || ':' || o, 'h', 'worker', 'c1'
-      from (values (0, 'applied', null), (1, 'failed', 'transient'), (2, 'uncertain', 'ambiguous_effect')) as v (o, s, c)`
-    await sql`
+      from (values (0, 'applied', null), (1, 'failed', 'transient'), (2, 'uncertain', 'ambiguous_effect')) as v (o, s, c)`)
+    insert(sql`
       insert into item_retries (tenant_id, operation_id, ord, shard, effect_key, attempt, reason, prior_state, prior_class)
-      values (1, ${id}, 1, 0, ${`${key}:1`}, 2, 'failed', 'failed', 'transient')`
-    await sql`
+      values (1, ${id}, 1, 0, ${`${key}:1`}, 2, 'failed', 'failed', 'transient')`)
+    insert(sql`
       insert into reconciliation_cases (tenant_id, operation_id, shard, ord, type, item_key, effect_key, send, cause)
-      values (1, ${id}, 0, 2, 'grant', 'i2', ${`${key}:2`}, 1, 'send_outcome_unknown')`
-    await sql`
+      values (1, ${id}, 0, 2, 'grant', 'i2', ${`${key}:2`}, 1, 'send_outcome_unknown')`)
+    insert(sql`
       insert into dead_letters (tenant_id, operation_id, ord, type, item_key, effect_key, failure_class, attempts, fingerprint)
-      values (1, ${id}, 1, 'grant', 'i1', ${`${key}:1`}, 'transient', 3, 'fp')`
-    await sql`
+      values (1, ${id}, 1, 'grant', 'i1', ${`${key}:1`}, 'transient', 3, 'fp')`)
+    insert(sql`
       insert into operation_events (tenant_id, operation_id, version, kind, status, actor)
-      values (1, ${id}, 1, 'accepted', 'pending', 'tester')`
-    await sql`
+      values (1, ${id}, 1, 'accepted', 'pending', 'tester')`)
+    insert(sql`
       insert into replay_preflights (tenant_id, operation_id, scope, facts, facts_hash, requested_by, expires_at)
-      values (1, ${id}, '{}', '{}', 'h', 'tester', now())`
+      values (1, ${id}, '{}', '{}', 'h', 'tester', now())`)
   }
+  await Promise.all(inserts)
   await sql`
     insert into workers (id, host, pid, code_version, types, beat_ms)
     values (gen_random_uuid(), 'h', 1, 'c1', '["grant@1"]', 2000)`
@@ -172,7 +176,7 @@ const expectReadable = async (url: string, ids: readonly string[]): Promise<void
   }
 }
 
-describe('a database at a released state, with rows of that release', () => {
+describe('a database at a released state, with rows of that release', { timeout: MIGRATIONS.length * 20_000 }, () => {
   test.each(MIGRATIONS.slice(0, -1).map((_, index) => [index + 1]))(
     'of %i migrations is brought up in one transaction, and every row is there and is read (case 107)',
     async (state) => {

@@ -14,15 +14,9 @@ import { submitOperation } from '../../src/services/submit.ts'
 import { texts } from '../../src/storage/array-literal.ts'
 import type { Connection } from '../../src/storage/connection.ts'
 import { type Database, openDatabase } from '../../src/storage/database.ts'
-import {
-  forgetGoneWorkers,
-  forgetOldCallbacks,
-  forgetOldDryRuns,
-  forgetOldMinutes,
-  forgetUnusedPreflights,
-} from '../../src/storage/housekeeping.ts'
-import { forgetOldDeliveries } from '../../src/storage/webhook-outbox.ts'
+import { forgetOldCallbacks, forgetOldDryRuns } from '../../src/storage/housekeeping.ts'
 import { type DraftApi, openDraftApi } from '../support/drafts.ts'
+import { CHORES } from '../support/old-rows.ts'
 import { plantEffects, plantedType, plantOperation } from '../support/planted-operation.ts'
 import { wipe } from '../support/races.ts'
 import { principal } from '../support/service.ts'
@@ -236,58 +230,8 @@ test('keys of bulk actions used again and again at the end of their time: no fau
   expect([...told].every((id) => parseId('bulk', id) !== null)).toBe(true)
 })
 
-interface Chore {
-  run: (connection: Connection) => Promise<void>
-  table: string
-  /** Plants so many rows that are old enough. */
-  plant: string
-}
-const OLD = "now() - interval '1 year'"
-const chores: Record<string, Chore> = {
-  workers: {
-    run: forgetGoneWorkers,
-    table: 'workers',
-    plant: `insert into workers (id, host, pid, code_version, types, beat_ms, last_seen_at)
-      select gen_random_uuid(), 'h', 1, 'c', '[]', 1000, ${OLD} from generate_series(1, 3)`,
-  },
-  minutes: {
-    run: forgetOldMinutes,
-    table: 'type_minutes',
-    plant: `insert into type_minutes (type, minute, worker_id, latency)
-      select 'grant', ${OLD}, gen_random_uuid(), '{}' from generate_series(1, 3)`,
-  },
-  preflights: {
-    run: forgetUnusedPreflights,
-    table: 'replay_preflights',
-    plant: `insert into replay_preflights (tenant_id, operation_id, scope, facts, facts_hash, requested_by, expires_at)
-      select 1, gen_random_uuid(), '{}', '{}', 'h', 'tester', ${OLD} from generate_series(1, 3)`,
-  },
-  callbacks: {
-    run: forgetOldCallbacks,
-    table: 'callback_inbox',
-    plant: `insert into callback_inbox (type, event_id, body_hash, outcome, processed_at)
-      select 'grant', 'e' || g, 'h', 'ignored', ${OLD} from generate_series(1, 3) g`,
-  },
-  'dry runs': {
-    run: forgetOldDryRuns,
-    table: 'bulk_actions',
-    plant: `insert into bulk_actions (tenant_id, id, action, status, filter, reason, rate_per_second, requested_by,
-        requester_scopes, request_hash, targets, expires_at)
-      select 1, gen_random_uuid(), 'cancel', 'dry_run', '{}', 'r', 1, 'tester', '[]', 'h', 0, ${OLD}
-      from generate_series(1, 3)`,
-  },
-  webhooks: {
-    run: forgetOldDeliveries,
-    table: 'webhook_deliveries',
-    plant: `insert into webhook_deliveries (tenant_id, operation_id, event_version, event, status, facts, url, state, created_at,
-        delivered_at, next_attempt_at)
-      select 1, gen_random_uuid(), 2, 'operation.settled', 'succeeded', '{}', 'https://r.example/', 'delivered', ${OLD},
-        ${OLD}, null from generate_series(1, 3)`,
-  },
-}
-
 describe('housekeeping beside another session', () => {
-  test.each(Object.entries(chores))(
+  test.each(Object.entries(CHORES))(
     '%s: it waits for nobody, so that no two of it wait for each other (case 97)',
     async (_, { run, table, plant }) => {
       await query(({ script }) => script(`delete from ${table}; ${plant}`))
@@ -386,7 +330,7 @@ describe('what is old', () => {
   const plantForgettable = (): Promise<unknown> =>
     query(({ script }) =>
       script(
-        Object.values(chores)
+        Object.values(CHORES)
           .map((chore) => chore.plant)
           .join(';'),
       ),
