@@ -7,35 +7,48 @@ import { bulkActions } from './bulk-actions.ts'
 import { callbacks } from './callbacks.ts'
 import { abandonedUploads, deadlines, housekeeping } from './janitor.ts'
 import { reconciler } from './reconciler.ts'
-import { repeat } from './service.ts'
+import { type MaintenanceService, repeat } from './service.ts'
 import { settleSweep } from './settle-sweep.ts'
 import { stopConditions } from './stop-conditions.ts'
 import { openWebhookSender, type WebhookSettings } from './webhooks.ts'
 
+type MaintenanceContext = ServiceContext & { objects: ObjectStore }
+
+/** Every maintenance service that there is; `close` ends what they share. */
+export const openMaintenance = (
+  context: MaintenanceContext,
+  log: Log,
+  webhooks: WebhookSettings,
+): { services: MaintenanceService[]; close(): Promise<void> } => {
+  const sender = openWebhookSender(context, webhooks, log)
+  const services = [
+    reconciler(context, log),
+    callbacks(context, log),
+    settleSweep(context, log),
+    afterSweep(context, log),
+    bulkActions(context, log),
+    deadlines(context, log),
+    abandonedUploads(context),
+    housekeeping(context, log),
+    stopConditions(context, log),
+    sender,
+    artifactObjects(context, log),
+  ]
+  return { services, close: () => sender.close() }
+}
+
 /** The maintenance loops of a worker. Every worker runs them: each claims what it works on, so more of them do no harm. */
 export const startMaintenance = (
-  context: ServiceContext & { objects: ObjectStore },
+  context: MaintenanceContext,
   log: Log,
   webhooks: WebhookSettings,
 ): { stop(): Promise<void> } => {
-  const sender = openWebhookSender(context, webhooks, log)
-  const services = [
-    repeat(reconciler(context, log), log),
-    repeat(callbacks(context, log), log),
-    repeat(settleSweep(context, log), log),
-    repeat(afterSweep(context, log), log),
-    repeat(bulkActions(context, log), log),
-    repeat(deadlines(context, log), log),
-    repeat(abandonedUploads(context), log),
-    repeat(housekeeping(context, log), log),
-    repeat(stopConditions(context, log), log),
-    repeat(sender, log),
-    repeat(artifactObjects(context, log), log),
-  ]
+  const { services, close } = openMaintenance(context, log, webhooks)
+  const running = services.map((service) => repeat(service, log))
   return {
     async stop() {
-      await Promise.all(services.map((service) => service.stop()))
-      await sender.close()
+      await Promise.all(running.map((service) => service.stop()))
+      await close()
     },
   }
 }

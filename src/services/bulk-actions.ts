@@ -33,7 +33,7 @@ import type {
   BulkTargetPosition,
   PageRequest,
 } from './requests.ts'
-import { reusedKey } from './reused-key.ts'
+import { KEY_TRIES_MAX, keyKeepsChanging, reusedKey } from './reused-key.ts'
 import type { Page } from './views.ts'
 
 type BulkContext = Pick<ServiceContext, 'database'>
@@ -57,10 +57,25 @@ export const createBulkAction = async (
   request: BulkActionRequest,
 ): Promise<{ action: BulkActionView; replayed: boolean }> => {
   const requestHash = canonicalHash(request.body)
-  const earlier = await findOwner(context, principal, request.idempotencyKey, requestHash)
-  if (earlier) return { action: bulkActionView(await read(context, principal, earlier)), replayed: true }
-  refuseEmpty(request)
-  refuseScope(request)
+  for (let tries = 0; tries < KEY_TRIES_MAX; tries++) {
+    const earlier = await findOwner(context, principal, request.idempotencyKey, requestHash)
+    if (earlier) return { action: bulkActionView(earlier), replayed: true }
+    refuseEmpty(request)
+    refuseScope(request)
+    // null: another request was first with the key, and may be forgotten by now
+    const id = await store(context, principal, request, requestHash)
+    if (id) return { action: bulkActionView(await read(context, principal, id)), replayed: false }
+  }
+  throw keyKeepsChanging()
+}
+
+/** The id of the new bulk action. Null: its idempotency key is taken. */
+const store = async (
+  context: BulkContext,
+  principal: Principal,
+  request: BulkActionRequest,
+  requestHash: string,
+): Promise<string | null> => {
   const id = uuidv7()
   const { targets, stored } = await context.database.query((connection) =>
     insertBulkAction(connection, {
@@ -78,15 +93,13 @@ export const createBulkAction = async (
       requestHash,
     }),
   )
-  if (stored) return { action: bulkActionView(await read(context, principal, id)), replayed: false }
+  if (stored) return id
   if (targets > BULK_TARGETS_MAX) {
     throw new AppError('bulk-too-large', `the filter matches more than ${BULK_TARGETS_MAX} operations: narrow it`, {
       errors: [{ detail: `more than ${BULK_TARGETS_MAX} operations`, pointer: '/filter' }],
     })
   }
-  const winner = await findOwner(context, principal, request.idempotencyKey, requestHash)
-  if (!winner) throw new Error('a bulk action was refused by its idempotency key, and nothing owns that key')
-  return { action: bulkActionView(await read(context, principal, winner)), replayed: true }
+  return null
 }
 
 /** What every preflight of a target would refuse is refused before anything is stored. */
@@ -118,11 +131,11 @@ const findOwner = async (
   { tenantId }: Principal,
   idempotencyKey: string | null,
   requestHash: string,
-): Promise<string | null> => {
+): Promise<BulkActionRow | null> => {
   if (idempotencyKey === null) return null
   const owner = await database.query((connection) => findBulkActionByKey(connection, tenantId, idempotencyKey))
   if (!owner) return null
-  if (owner.requestHash === requestHash) return owner.id
+  if (owner.requestHash === requestHash) return owner
   throw reusedKey()
 }
 

@@ -2,7 +2,13 @@ import { isUtf8 } from 'node:buffer'
 import { createHash } from 'node:crypto'
 import { AppError } from '../domain/errors.ts'
 import type { CallbackReceiver, Json } from '../domain/operation-type.ts'
-import { findCallbackTargets, insertCallback, readCallback, type StoredCallback } from '../storage/callbacks.ts'
+import {
+  type CallbackTarget,
+  findCallbackTargets,
+  insertCallback,
+  readCallback,
+  type StoredCallback,
+} from '../storage/callbacks.ts'
 import type { ServiceContext } from './context.ts'
 import { judgeCallback } from './judge-callback.ts'
 import type { CallbackRequest } from './requests.ts'
@@ -17,21 +23,16 @@ type ReceiveContext = Pick<ServiceContext, 'database' | 'wakeUps' | 'types'>
  * callback-ambiguous.
  */
 export const receiveCallback = async (context: ReceiveContext, request: CallbackRequest): Promise<CallbackView> => {
-  const { database } = context
   const type = context.types.get(request.type)
   if (!type) throw new AppError('operation-type-not-found', `There is no operation type ${request.type}`)
   if (type.callback === null) throw new AppError('callback-not-configured', `${type.name} takes no callbacks`)
   const eventId = verifiedId(type.callback, request)
   const event = parse(request.body)
   const bodyHash = createHash('sha256').update(request.body).digest('hex')
-  const known = await database.query((connection) => readCallback(connection, { type: type.name, eventId }))
-  const { stored, isNew } = known
-    ? { stored: known, isNew: false }
-    : await keep(
-        context,
-        { type: type.name, eventId, bodyHash, statement: type.callback.read(event) },
-        request.tenantId,
-      )
+  const { callback } = type
+  const { stored, isNew } = await keep(context, { type: type.name, eventId, bodyHash }, request.tenantId, () =>
+    callback.read(event),
+  )
   if (stored.bodyHash !== bodyHash) {
     throw new AppError('event-id-reused', `The event ${eventId} was received before with another body`)
   }
@@ -58,13 +59,35 @@ const parse = (body: Buffer): Json => {
   throw new AppError('malformed-json', 'The body is signed, but is not valid UTF-8')
 }
 
-/** Keeps a new event with the effect that it speaks of; of two deliveries at once one is the first. */
+/** An event was there when we stored it, and forgotten when we read it; after so many times somebody is in a loop. */
+const TRIES_MAX = 10
+
+/**
+ * The event as it is kept: an earlier delivery, or a new one with the effect that it speaks of. Of two deliveries at once one
+ * is the first; one that is forgotten in between is new again.
+ */
 const keep = async (
   { database }: ReceiveContext,
-  event: Pick<StoredCallback, 'type' | 'eventId' | 'bodyHash' | 'statement'>,
+  event: Pick<StoredCallback, 'type' | 'eventId' | 'bodyHash'>,
   tenantId: number | null,
+  read: () => StoredCallback['statement'],
 ): Promise<{ stored: StoredCallback; isNew: boolean }> => {
-  const { type, statement } = event
+  let isNew = false
+  for (let tries = 0; tries < TRIES_MAX; tries++) {
+    const stored = await database.query((connection) => readCallback(connection, event))
+    if (stored) return { stored, isNew }
+    const statement = read()
+    const target = await findTarget({ database }, { type: event.type, statement, tenantId })
+    isNew = await database.query((connection) => insertCallback(connection, { ...event, statement, target }))
+  }
+  throw new Error('a callback is forgotten as often as it is received')
+}
+
+/** The effect that an event speaks of. Null: there is none, or the event says nothing. */
+const findTarget = async (
+  { database }: Pick<ReceiveContext, 'database'>,
+  { type, statement, tenantId }: { type: string; statement: StoredCallback['statement']; tenantId: number | null },
+): Promise<CallbackTarget | null> => {
   const targets =
     statement === null
       ? []
@@ -74,12 +97,7 @@ const keep = async (
   if (targets.length > 1) {
     throw new AppError('callback-ambiguous', 'Several tenants have an effect with this key: name one with ?tenant=<id>')
   }
-  const isNew = await database.query((connection) =>
-    insertCallback(connection, { ...event, target: targets[0] ?? null }),
-  )
-  const stored = await database.query((connection) => readCallback(connection, event))
-  if (!stored) throw new Error('a callback was forgotten while it was received')
-  return { stored, isNew }
+  return targets[0] ?? null
 }
 
 const view = (

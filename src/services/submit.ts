@@ -3,8 +3,8 @@
  * the operation, its items, its shards and its first event, shared with whatever else arrives meanwhile.
  *
  * Why a 202 is durable: it is sent after that statement's commit (`synchronous_commit` stays on). Why a key names one
- * operation for ever: a unique index decides, and the loser reads the winner's hash. A client that lost our answer repeats
- * its request and gets the same operation.
+ * operation for ever: a unique index decides, and the loser reads the winner's hash; if there is no winner any more by then,
+ * it tries again. A client that lost our answer repeats its request and gets the same operation.
  */
 import { probe } from '../probe.ts'
 import type { Database } from '../storage/database.ts'
@@ -19,7 +19,7 @@ import type { ServiceContext } from './context.ts'
 import { lookAtNew } from './dependents.ts'
 import type { Principal } from './principal.ts'
 import type { SubmitRequest } from './requests.ts'
-import { reusedKey } from './reused-key.ts'
+import { KEY_TRIES_MAX, keyKeepsChanging, reusedKey } from './reused-key.ts'
 import type { SubmissionWriter } from './submission-writer.ts'
 
 /**
@@ -56,24 +56,27 @@ export const submitOperation = async (
     throw error
   }
   const subject = { operationId: submission.id, idempotencyKey: request.idempotencyKey }
-  await probe('submission-checked', subject)
-  const stored =
-    after.length === 0
-      ? await context.writeSubmission(submission)
-      : await insertDependent(context.database, { ...submission, after, afterWhen: request.afterWhen })
-  await probe('submission-committed', subject)
-  if (!stored) {
-    const earlier = await owner()
-    if (earlier) return earlier
-    throw new Error('a submission was refused by its idempotency key, and nothing owns that key')
+  for (let tries = 0; tries < KEY_TRIES_MAX; tries++) {
+    await probe('submission-checked', subject)
+    const stored =
+      after.length === 0
+        ? await context.writeSubmission(submission)
+        : await insertDependent(context.database, { ...submission, after, afterWhen: request.afterWhen })
+    await probe('submission-committed', subject)
+    if (!stored) {
+      const earlier = await owner()
+      if (earlier) return earlier
+      continue
+    }
+    if (after.length > 0) {
+      // whoever it waits for may have ended before it was stored: then nobody else looks at it
+      await lookAtNew(context, { tenantId: principal.tenantId, operationId: submission.id })
+      return { replayed: false, id: submission.id }
+    }
+    context.wakeUps.send('work')
+    return { replayed: false, state: acceptedState(submission, stored) }
   }
-  if (after.length > 0) {
-    // whoever it waits for may have ended before it was stored: then nobody else looks at it
-    await lookAtNew(context, { tenantId: principal.tenantId, operationId: submission.id })
-    return { replayed: false, id: submission.id }
-  }
-  context.wakeUps.send('work')
-  return { replayed: false, state: acceptedState(submission, stored) }
+  throw keyKeepsChanging()
 }
 
 const findOwner = async (

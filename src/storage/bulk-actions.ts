@@ -118,13 +118,13 @@ export const findBulkAction = async (
 
 /** The bulk action that owns an idempotency key. */
 export const findBulkActionByKey = async (
-  { sql }: Connection,
+  { db }: Connection,
   tenantId: number,
   idempotencyKey: string,
-): Promise<{ id: string; requestHash: string } | null> => {
-  const [row] = await sql<{ id: string; requestHash: string }>`
-    select id, request_hash as "requestHash" from bulk_actions
-    where tenant_id = ${tenantId} and idempotency_key = ${idempotencyKey}`
+): Promise<(BulkActionRow & { requestHash: string }) | null> => {
+  const [row] = await db.execute<BulkActionRow & { requestHash: string }>(text`
+    select ${columns}, request_hash as "requestHash" from bulk_actions
+    where tenant_id = ${tenantId} and idempotency_key = ${idempotencyKey}`)
   return row ?? null
 }
 

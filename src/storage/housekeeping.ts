@@ -1,3 +1,7 @@
+/**
+ * What workers do now and then. Each deletes a bounded number of rows, and passes over those that another session has in
+ * hand: two janitors never wait for each other, so they cannot wait in a circle.
+ */
 import type { Connection } from './connection.ts'
 
 const MONTHS_AHEAD = 4
@@ -24,39 +28,45 @@ export const ensureLedgerPartitions = async ({ sql }: Connection): Promise<void>
 
 export const forgetGoneWorkers = async ({ sql }: Connection): Promise<void> => {
   await sql`
-    delete from workers where id in (
-      select id from workers where last_seen_at < now() - ${WORKERS_KEPT_HOURS} * interval '1 hour' limit ${ROWS_PER_RUN})`
+    with old as materialized (
+      select id from workers where last_seen_at < now() - ${WORKERS_KEPT_HOURS} * interval '1 hour'
+      limit ${ROWS_PER_RUN} for update skip locked)
+    delete from workers w using old where w.id = old.id`
 }
 
 export const forgetOldMinutes = async ({ sql }: Connection): Promise<void> => {
   await sql`
-    delete from type_minutes where (type, minute, worker_id) in (
-      select type, minute, worker_id from type_minutes
-      where minute < now() - ${MINUTES_KEPT_DAYS} * interval '1 day' limit ${ROWS_PER_RUN})`
+    with old as materialized (
+      select type, minute, worker_id from type_minutes where minute < now() - ${MINUTES_KEPT_DAYS} * interval '1 day'
+      limit ${ROWS_PER_RUN} for update skip locked)
+    delete from type_minutes m using old where m.type = old.type and m.minute = old.minute and m.worker_id = old.worker_id`
 }
 
 export const forgetUnusedPreflights = async ({ sql }: Connection): Promise<void> => {
   await sql`
-    delete from replay_preflights where (tenant_id, id) in (
+    with old as materialized (
       select tenant_id, id from replay_preflights
-      where used_by is null and expires_at < now() - ${PREFLIGHTS_KEPT_DAYS} * interval '1 day' limit ${ROWS_PER_RUN})`
+      where used_by is null and expires_at < now() - ${PREFLIGHTS_KEPT_DAYS} * interval '1 day'
+      limit ${ROWS_PER_RUN} for update skip locked)
+    delete from replay_preflights p using old where p.tenant_id = old.tenant_id and p.id = old.id`
 }
 
 /** What is still to be judged is kept, however old. */
 export const forgetOldCallbacks = async ({ sql }: Connection): Promise<void> => {
   await sql`
-    delete from callback_inbox where (type, event_id) in (
-      select type, event_id from callback_inbox
-      where processed_at < now() - ${CALLBACKS_KEPT_DAYS} * interval '1 day' limit ${ROWS_PER_RUN})`
+    with old as materialized (
+      select type, event_id from callback_inbox where processed_at < now() - ${CALLBACKS_KEPT_DAYS} * interval '1 day'
+      limit ${ROWS_PER_RUN} for update skip locked)
+    delete from callback_inbox c using old where c.type = old.type and c.event_id = old.event_id`
 }
 
 export const forgetOldDryRuns = async ({ sql }: Connection): Promise<void> => {
   await sql`
-    with old as (
-      delete from bulk_actions where (tenant_id, id) in (
-        select tenant_id, id from bulk_actions
-        where status = 'dry_run' and expires_at < now() - ${DRY_RUNS_KEPT_DAYS} * interval '1 day'
-        limit ${DRY_RUNS_PER_RUN})
-      returning tenant_id, id)
-    delete from bulk_action_targets t using old where t.tenant_id = old.tenant_id and t.bulk_id = old.id`
+    with old as materialized (
+      select tenant_id, id from bulk_actions
+      where status = 'dry_run' and expires_at < now() - ${DRY_RUNS_KEPT_DAYS} * interval '1 day'
+      limit ${DRY_RUNS_PER_RUN} for update skip locked),
+    target as (
+      delete from bulk_action_targets t using old where t.tenant_id = old.tenant_id and t.bulk_id = old.id)
+    delete from bulk_actions b using old where b.tenant_id = old.tenant_id and b.id = old.id`
 }

@@ -70,8 +70,7 @@ const compile = (file: string): string[] => {
   })
 }
 
-// case 89
-it('a client generated from the document compiles under strict and drives the service from end to end', async () => {
+it('a client generated from the document compiles under strict and drives the service from end to end (case 89)', async () => {
   const sample = await generate()
   expect(compile(sample)).toEqual([])
   const { stdout } = await promisify(execFile)(process.execPath, [sample.replace(/ts$/, 'js'), api.url])

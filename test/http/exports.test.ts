@@ -161,7 +161,7 @@ describe('event stream', () => {
     reason: null,
   })
 
-  it('tells what was missed, then what comes, and ends after the final state', async () => {
+  it('tells what was missed, then what comes, and ends after the final state, past buffering proxies (case 87)', async () => {
     const [operation] = edge.fake.operations
     if (operation === undefined) throw new Error('no operation')
     edge.fake.events = [event(1, 'submitted', 'pending'), event(2, 'started', 'running')]
@@ -175,7 +175,6 @@ describe('event stream', () => {
     const answer = await answering
     expect(answer.headers).toMatchObject({
       'content-type': 'text/event-stream; charset=utf-8',
-      // case 87
       'x-accel-buffering': 'no',
       'cache-control': 'no-store, no-transform',
     })

@@ -17,9 +17,8 @@ const refusal = (body: string | Buffer): { code: string; pointer: string | undef
 }
 
 describe('parseJsonBody', () => {
-  // case 69
   it.each(['"10.5"', '"true"', '"null"', '"{}"', '"\\"q\\""', '5', 'null', 'true', '[]', '{}', '[1,"1"]'])(
-    'keeps the type and value of %s',
+    'keeps the type and value of %s (case 69)',
     (text) => expect(JSON.stringify(parse(text))).toBe(text),
   )
 
@@ -27,7 +26,6 @@ describe('parseJsonBody', () => {
 
   it('skips a byte order mark', () => expect(parse('\uFEFF{"a":1}')).toEqual({ a: 1 }))
 
-  // cases 65, 67
   it.each([
     ['a NUL', '{"a":["x\\u0000"]}', '/a/0'],
     ['a high half', '{"a":{"b":"\\ud800"}}', '/a/b'],
@@ -36,9 +34,9 @@ describe('parseJsonBody', () => {
     ['a NUL in a key', '{"a":{"b\\u0000":1}}', '/a/b\uFFFD'],
     ['a half in a key', '{"\\ud800":1}', '/\uFFFD'],
     ['a NUL alone', '"\\u0000"', ''],
-  ])('refuses %s', (_name, text, pointer) => expect(refusal(text)).toEqual({ code: 'invalid-text', pointer }))
+  ])('refuses %s (case 65, case 67)', (_name, text, pointer) => expect(refusal(text)).toEqual({ code: 'invalid-text', pointer }))
 
-  it('keeps the text that only looks like an escape', () => {
+  it('keeps the text that only looks like an escape (case 67)', () => {
     expect(parse('"\\\\u0000 \\\\ud800"')).toBe('\\u0000 \\ud800')
     expect(parse('"\\ud83d\\ude00"')).toBe('😀')
   })
@@ -89,8 +87,7 @@ describe('bodies on the wire', () => {
   })
   afterAll(() => edge.app.close())
 
-  // case 77
-  it.each([5_000, 50_000, 500_000])('answers 400 to a depth of %i, open or closed, and lives', async (depth) => {
+  it.each([5_000, 50_000, 500_000])('answers 400 to a depth of %i, open or closed, and lives (case 77)', async (depth) => {
     for (const payload of ['['.repeat(depth), `${'{"a":'.repeat(depth)}1${'}'.repeat(depth)}`]) {
       const answer = await edge.app.inject({
         method: 'POST',
@@ -103,8 +100,7 @@ describe('bodies on the wire', () => {
     expect((await edge.app.inject('/livez')).statusCode).toBe(200)
   })
 
-  // case 83
-  it.each(['cancel', 'pause', 'resume'])('takes no body, an empty one, {} and null alike: %s', async (verb) => {
+  it.each(['cancel', 'pause', 'resume'])('takes no body, an empty one, {} and null alike: %s (case 83)', async (verb) => {
     const outcomes: number[] = []
     const bodies: [Record<string, string>, string | undefined][] = [
       [{}, undefined],
@@ -128,8 +124,8 @@ describe('bodies on the wire', () => {
     expect(outcomes[0]).toBeLessThan(300)
   })
 
-  // case 35: what is hashed is the body as sent, with its key order left to the hash
-  it('hands the body over as it was sent', async () => {
+  // what is hashed is the body as sent, with its key order left to the hash
+  it('hands the body over as it was sent (case 35)', async () => {
     const body = { type: 't', labels: { b: '2', a: '1' }, items: [{ key: 'k', input: { n: '10.5', m: [null, 1.5] } }] }
     await edge.app.inject({ method: 'POST', url: '/operations', payload: body })
     const submission = edge.fake.submissions.at(-1)
@@ -139,8 +135,7 @@ describe('bodies on the wire', () => {
 })
 
 describe('serialisation', () => {
-  // cases 73, 75, 79
-  it('turns no figure into a 500', async () => {
+  it('turns no figure into a 500 (case 73, case 75, case 79)', async () => {
     const edge = await openEdge()
     const operation = edge.fake.add('pending')
     operation.counts = { total: 0, applied: 0, skipped: 0, failed: 0, uncertain: 0, unprocessed: 0, inFlight: 0 }

@@ -131,8 +131,8 @@ describe('a database that cannot be reached', () => {
   })
 })
 
-// case 91, F7
-it('lives while its sessions are killed under load, loses nothing that it accepted, and recovers', async () => {
+// F7
+it('lives while its sessions are killed under load, loses nothing that it accepted, and recovers (case 91)', async () => {
   const api = await start()
   await expectRecovered(api)
   const until = performance.now() + 4_000
@@ -163,8 +163,8 @@ it('lives while its sessions are killed under load, loses nothing that it accept
   expect(api.output()).not.toMatch(/unhandled|TypeError/i)
 })
 
-// case 95, F23
-it('with two connections and 200 clients answers everybody while a statement is slow, and leaves nothing open', async () => {
+// F23
+it('two connections, 200 clients and a slow statement: everybody is answered, and nothing left open (case 95)', async () => {
   const api = await start({ DATABASE_POOL: '2' })
   await expectRecovered(api)
   const { body } = await submit(api)
@@ -195,8 +195,7 @@ it('with two connections and 200 clients answers everybody while a statement is 
 })
 
 describe('SIGTERM', () => {
-  // case 85
-  it('under load: not ready first, then a grace in which everything is served, and no request fails', async () => {
+  it('under load: not ready first, then a grace in which everything is served, and no request fails (case 85)', async () => {
     const api = await start()
     await expectRecovered(api)
     // a load balancer that looks each second and sends nothing to what is not ready

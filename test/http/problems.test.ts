@@ -38,7 +38,7 @@ const labels = (count: number) => Array.from({ length: count }, (_, i) => `l${i}
 
 type Asked = { method?: string; url: string | (() => string); headers?: Record<string, string>; payload?: string }
 
-// case 81: every refusal has the right status and a problem body, whatever the response schemas say
+// every refusal has the right status and a problem body, whatever the response schemas say
 const REFUSALS: [string, Asked, number, string][] = [
   ['an unknown path', { url: '/nowhere' }, 404, 'not-found'],
   ['an unknown path, with a body of another type', { method: 'POST', url: '/nowhere', payload: 'x' }, 404, 'not-found'],
@@ -130,8 +130,7 @@ const REFUSALS: [string, Asked, number, string][] = [
     400,
     'invalid-request',
   ],
-  // case 37
-  ['an Idempotency-Key of 3,000 bytes', keyed('k'.repeat(3_000)), 400, 'invalid-request'],
+  ['an Idempotency-Key of 3,000 bytes (case 37)', keyed('k'.repeat(3_000)), 400, 'invalid-request'],
   ['an Idempotency-Key with a space', keyed('a b'), 400, 'invalid-request'],
   ['an Idempotency-Key with half its quotes', keyed('"a'), 400, 'invalid-request'],
   ['an empty Idempotency-Key', keyed('""'), 400, 'invalid-request'],
@@ -184,7 +183,7 @@ const REFUSALS: [string, Asked, number, string][] = [
 ]
 
 describe('every refusal is a problem', () => {
-  it.each(REFUSALS)('%s', async (_name, asked, status, code) => {
+  it.each(REFUSALS)('%s (case 81)', async (_name, asked, status, code) => {
     const url = typeof asked.url === 'string' ? asked.url : asked.url()
     const answer = await edge.app.inject({
       method: (asked.method ?? 'GET') as 'GET',

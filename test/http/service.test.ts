@@ -173,9 +173,8 @@ describe('pages', () => {
   })
 })
 
-// case 85
 describe('shutdown', () => {
-  it('is not ready first, serves on, and then closes without waiting for idle connections', async () => {
+  it('is not ready first, serves on, and then closes without waiting for idle connections (case 85)', async () => {
     const { app, fake, state } = await openEdge()
     const operation = fake.add()
     const path = `/operations/${formatId('op', operation.id)}`

@@ -149,9 +149,8 @@ describe('a submission that is refused stores nothing', () => {
     ],
     ['a member that is missing', item({}), 422, 'invalid-item-input', ['/items/0/input/role']],
     ['a hole in an effect key', { ...item({ role: 'r' }), type: 'per-user' }, 422, 'invalid-item-input'],
-    // case 37
     [
-      'an effect key of 3,000 bytes',
+      'an effect key of 3,000 bytes (case 37)',
       { ...item({ role: 'r', user: 'u'.repeat(3_000) }), type: 'per-user' },
       422,
       'invalid-item-input',
@@ -183,10 +182,9 @@ describe('a submission that is refused stores nothing', () => {
     ['a time that is none', grant({ run_after: 'tomorrow' }), 400, 'invalid-request', ['/run_after']],
     ['a priority out of bounds', grant({ priority: 1_001 }), 400, 'invalid-request', ['/priority']],
     ['a member that nobody knows', grant({ colour: 1 }), 400, 'invalid-request', ['/colour']],
-    // cases 65, 67
-    ['U+0000 in an input', item({ role: 'a\u0000' }), 400, 'invalid-text', ['/items/0/input/role']],
+    ['U+0000 in an input (case 65)', item({ role: 'a\u0000' }), 400, 'invalid-text', ['/items/0/input/role']],
     ['U+0000 in a key', item({ role: 'r' }, 'a\u0000'), 400, 'invalid-text', ['/items/0/key']],
-    ['half a surrogate pair', item({ role: '\ud800' }), 400, 'invalid-text', ['/items/0/input/role']],
+    ['half a surrogate pair (case 67)', item({ role: '\ud800' }), 400, 'invalid-text', ['/items/0/input/role']],
     ['the other half in a label', grant({ labels: { a: '\udc00x' } }), 400, 'invalid-text', ['/labels/a']],
     [
       '__proto__',
@@ -202,8 +200,7 @@ describe('a submission that is refused stores nothing', () => {
       'invalid-request',
       ['/labels/constructor'],
     ],
-    // case 77
-    ['a depth of 50,000', nested(50_000), 400, 'invalid-request'],
+    ['a depth of 50,000 (case 77)', nested(50_000), 400, 'invalid-request'],
     ['a depth of 33', nested(31), 400, 'invalid-request'],
     [
       'a number beyond 2^53',
@@ -239,8 +236,7 @@ describe('a submission that is refused stores nothing', () => {
     expect(await count()).toEqual(before)
   })
 
-  // case 37
-  it.each(['k'.repeat(3_000), 'k'.repeat(256), '""', 'a b', '"a'])('the Idempotency-Key %#', async (key) => {
+  it.each(['k'.repeat(3_000), 'k'.repeat(256), '""', 'a b', '"a'])('the Idempotency-Key %# (case 37)', async (key) => {
     const before = await count()
     const answer = await post(grant(), { 'idempotency-key': key })
     expect([answer.status, answer.body.code]).toEqual([400, 'invalid-request'])
@@ -257,8 +253,8 @@ describe('a submission that is refused stores nothing', () => {
 })
 
 describe('an Idempotency-Key', () => {
-  // case 35, F15
-  it('names one operation, however its body is written, and refuses another one', async () => {
+  // F15
+  it('names one operation, however its body is written, and refuses another one (case 35)', async () => {
     const headers = { 'idempotency-key': '"order-1"' }
     const answer = await post('{"type":"grant","items":[{"key":"a","input":{"role":"r","size":1}}]}', headers)
     expect(answer.status).toBe(202)
@@ -280,8 +276,7 @@ describe('an Idempotency-Key', () => {
     expect(await count()).toEqual(before)
   })
 
-  // case 39
-  it('gives a client that went away before the answer its operation', async () => {
+  it('gives a client that went away before the answer its operation (case 39)', async () => {
     const key = 'left-early'
     const body = JSON.stringify(grant())
     const locker = postgres(testDatabase.url, { max: 1, onnotice: () => {} })
@@ -340,8 +335,7 @@ describe('a submission that is accepted', () => {
     expect(read.body).toMatchObject({ id: body.id, status: 'pending', labels: { team: 'a' }, priority: 3 })
   })
 
-  // case 61
-  it.each([7_900, 8_100, 200_000])('of %i bytes', async (size) => {
+  it.each([7_900, 8_100, 200_000])('of %i bytes (case 61)', async (size) => {
     const answer = await post(item({ role: 'r'.repeat(size) }))
     expect(answer.status).toBe(202)
     const [row] = await first.database.query(
@@ -351,8 +345,7 @@ describe('a submission that is accepted', () => {
     expect(row?.role).toBe(size)
   })
 
-  // cases 69, 75
-  it('reaches its executor with the types and values that it was sent with, and is counted in numbers', async () => {
+  it('reaches its executor with the types and values it was sent with, and is counted in numbers (case 69, case 75)', async () => {
     const inputs: Json[] = [
       '10.5',
       'true',
@@ -393,8 +386,7 @@ describe('a submission that is accepted', () => {
   })
 })
 
-// case 83
-it('takes a cancel without a body, with an empty one, with {} and with null alike', async () => {
+it('takes a cancel without a body, with an empty one, with {} and with null alike (case 83)', async () => {
   const json = { 'content-type': 'application/json' }
   const forms: [headers: Record<string, string>, body: string | undefined][] = [
     [json, undefined],

@@ -23,17 +23,19 @@ export const plantOperation = async (
     stopIf?: string[]
     replayOf?: string
     cancelled?: boolean
+    paused?: boolean
   },
 ): Promise<string> => {
-  const { type, status, items, tenantId = 1, codeVersion = 'c1', cancelled = false } = operation
+  const { type, status, items, tenantId = 1, codeVersion = 'c1', cancelled = false, paused = false } = operation
   const id = uuidv7()
   await database.transaction(async ({ sql }) => {
     await sql`
       insert into operations (tenant_id, id, type, type_version, code_version, status, items_total, requested_by, risk, stop_if,
-        root_id, replay_of, completed_at, cancel_requested_at)
+        root_id, replay_of, completed_at, cancel_requested_at, pause_requested_at)
       values (${tenantId}, ${id}::uuid, ${type}, 1, ${codeVersion}, ${status}, ${items.length}, 'tester', 'low',
         ${JSON.stringify(operation.stopIf ?? [])}::text::jsonb, ${id}::uuid, ${operation.replayOf ?? null}::uuid,
-        case when ${isFinal(status)} then clock_timestamp() end, case when ${cancelled} then clock_timestamp() end)`
+        case when ${isFinal(status)} then clock_timestamp() end, case when ${cancelled} then clock_timestamp() end,
+        case when ${paused} then clock_timestamp() end)`
     for (const [ord, item] of items.entries()) {
       const effectKey = `${id}:${item.key}`
       await sql`
