@@ -65,6 +65,8 @@ export const lookUp = async (context: LookupContext, due: DueLookup, actor: stri
   const type = context.types.get(due.type)
   const executor = type && executorOf(type, due.compensating)
   if (!type || executor?.kind !== 'external') return
+  const subject = { operationId: due.operationId, itemKey: due.itemKey }
+  await probe('lookup-taken', subject)
   const lookup = lookupOfStep(executor, due.step)
   const outcome: LookupOutcome =
     lookup === null || due.input === undefined
@@ -79,7 +81,7 @@ export const lookUp = async (context: LookupContext, due: DueLookup, actor: stri
           attempt: due.attempt,
           traceparent: null,
         })
-  await probe('lookup-answered', { operationId: due.operationId, itemKey: due.itemKey })
+  await probe('lookup-answered', subject)
   const stableAfterMs = absenceStableAfterMs(executor)
   const decision = decideLookup({
     outcome: outcome.state,

@@ -13,6 +13,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import postgres from 'postgres'
 import { choosePort } from '../../../src/embedded/postmaster.ts'
+import type { EffectLog } from '../../invariants/effect-log.ts'
 import { createTestDatabase } from '../../support/database.ts'
 import { spawnScript, until, waitForExit, waitForLine } from '../../support/processes.ts'
 import type { Random } from '../../support/random.ts'
@@ -63,9 +64,9 @@ export interface StackOptions {
 export interface Effects {
   url: string
   /** By effect key. */
-  log(): Promise<Record<string, { requests: number; applied: number }>>
+  log(): Promise<EffectLog>
   /** The log once it has stopped growing: requests of a process that was killed may still be on their way. */
-  idleLog(): Promise<Record<string, { requests: number; applied: number }>>
+  idleLog(): Promise<EffectLog>
   setLookup(mode: 'up' | 'down' | 'unknown'): Promise<void>
 }
 
@@ -93,7 +94,7 @@ const QUIET_MS = 300
 const startEffects = async (directory: string): Promise<Effects & { stop(): Promise<void> }> => {
   const child = spawnScript('effect-server.ts', ['0', path.join(directory, 'effects.log')])
   const url = (await waitForLine(child, /^effect server on /)).replace(/^effect server on /, '')
-  const log: Effects['log'] = async () => (await fetch(`${url}/_log`)).json() as ReturnType<Effects['log']>
+  const log: Effects['log'] = async () => (await fetch(`${url}/_log`)).json() as Promise<EffectLog>
   return {
     url,
     log,

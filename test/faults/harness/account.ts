@@ -1,0 +1,111 @@
+/**
+ * What a test of the suite is held to: its client's history, the judges of its types, and the invariants over both. One
+ * account belongs to the operations of one test or round; what others do in the same stack is not looked at.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import { expect } from 'vitest'
+import { effectLog, type Judge } from '../../invariants/effect-log.ts'
+import { waitUntilSettled } from '../../invariants/end-account.ts'
+import { type CallKind, createHistory, type CallFacts as Facts, operationIds } from '../../invariants/history.ts'
+import { checkInvariants, type Expected } from '../../invariants/invariants.ts'
+import { describeViolation, type Violation } from '../../invariants/violation.ts'
+import { type CallFacts, type Client, openClient, type Recorder } from './client.ts'
+import { SETTLE_MS, type Stack } from './stack.ts'
+
+/** Violations that are told; one fault shows in many of them. */
+const TOLD_MAX = 12
+const WATCH_MS = 400
+
+export interface Account {
+  client: Client
+  /** Of the operations that were named to its client. */
+  ids(): string[]
+  /** Throws with what is broken now. */
+  during(expected?: Expected): Promise<void>
+  /** Checks again and again until it is stopped; then throws with what was ever broken. */
+  watch(expected?: Expected): { stop(): Promise<void> }
+  /** Waits until all is over, within the time of phase two, and throws with what is broken or still open. */
+  end(expected?: Expected): Promise<void>
+  close(): Promise<void>
+}
+
+const kindOf = ({ kind }: CallFacts): CallKind => (kind === 'other' ? 'read' : kind)
+
+const factsOf = ({ kind, operationId, idempotencyKey, body }: CallFacts): Facts => {
+  const items = (body as { items?: unknown[] } | undefined)?.items
+  return {
+    operationId,
+    key: idempotencyKey,
+    ...(kind === 'submit' ? { body: JSON.stringify(body) } : {}),
+    ...(kind === 'submit' && items !== undefined ? { items: items.length } : {}),
+  }
+}
+
+/** `fault-row` adds rows that nothing keeps from being there twice; its effect key stands with the item. */
+const rowsJudge = (stack: Stack): Judge => ({
+  types: ['fault-row'],
+  async read() {
+    const rows = await stack.sql<{ key: string; n: number }[]>`
+      select i.effect_key as key, count(*)::int as n from fault_rows r join operation_items i using (item_key)
+      group by i.effect_key`
+    return effectLog(rows.map(({ key, n }) => [key, n]))
+  },
+})
+
+/** The types of harness/types.yaml, and more of the same kind. */
+const CALLING = ['fault-grant', 'fault-asked']
+
+/** `deduplicated`: types whose provider makes one effect of many requests with one key. */
+export const openAccount = (
+  stack: Stack,
+  types: { calling?: readonly string[]; deduplicated?: readonly string[] } = {},
+): Account => {
+  const history = createHistory()
+  const record: Recorder = (facts, call) =>
+    history.record(kindOf(facts), factsOf(facts), async () => {
+      const answer = await call()
+      return { ...answer, replayed: answer.headers['idempotent-replayed'] === 'true' }
+    })
+  const client = openClient(() => stack.apis.map(({ url }) => url), record)
+  const read = () => stack.effects.log()
+  const judges: Judge[] = [
+    { types: [...CALLING, ...(types.calling ?? [])], read },
+    ...(types.deduplicated ? [{ types: types.deduplicated, read, idempotent: true }] : []),
+    rowsJudge(stack),
+  ]
+  const check = (phase: 'during' | 'end', expected: Expected, deadline?: number): Promise<Violation[]> =>
+    checkInvariants({ history, sql: stack.sql, judges, expected, phase, ...(deadline ? { deadline } : {}) })
+  const judge = (found: readonly Violation[]): void => {
+    expect([...new Set(found.map(describeViolation))].slice(0, TOLD_MAX)).toEqual([])
+  }
+  return {
+    client,
+    ids: () => operationIds(history),
+    during: async (expected = {}) => judge(await check('during', expected)),
+    watch(expected = {}) {
+      const found: Violation[] = []
+      let watching = true
+      const watched = (async () => {
+        while (watching) {
+          found.push(...(await check('during', expected)))
+          await sleep(WATCH_MS)
+        }
+      })()
+      watched.catch(() => {})
+      return {
+        async stop() {
+          watching = false
+          await watched
+          judge(found)
+        },
+      }
+    },
+    async end(expected = {}) {
+      const deadline = Date.now() + SETTLE_MS
+      const { open } = expected
+      await waitUntilSettled(stack.sql, operationIds(history), { withinMs: SETTLE_MS, ...(open ? { open } : {}) })
+      judge(await check('end', expected, deadline))
+    },
+    close: () => client.close(),
+  }
+}
