@@ -1,8 +1,8 @@
-import { pino } from 'pino'
 import { vi } from 'vitest'
 import type { OperationType } from '../../src/domain/operation-type.ts'
 import type { RunContext } from '../../src/engine/context.ts'
 import { HeldShard } from '../../src/engine/held-shard.ts'
+import type { Log } from '../../src/log.ts'
 import { NO_OBJECT_STORE, type ObjectStore } from '../../src/objects/object-store.ts'
 import type { Connection } from '../../src/storage/connection.ts'
 import type { Database } from '../../src/storage/database.ts'
@@ -77,7 +77,8 @@ export interface Noted {
 /** What a run works with, and what it told of it. */
 export const notingContext = (objects: ObjectStore = NO_OBJECT_STORE): { context: RunContext; noted: Noted } => {
   const noted: Noted = { wakeUps: [], calls: [], items: [], retries: [], log: [] }
-  const log = pino({ level: 'warn', base: null }, { write: (line) => noted.log.push(JSON.parse(line).msg) })
+  const note = (_fields: object, message: string) => void noted.log.push(message)
+  const log = { debug() {}, info() {}, warn: note, error: note } as unknown as Log
   const context: RunContext = {
     database: FAKED_DATABASE,
     wakeUps: {

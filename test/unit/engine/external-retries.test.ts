@@ -7,11 +7,21 @@ import { readDueRetries, readOwnIntents, readRetryAttempts } from '../../../src/
 import { APPLIED, dueRetry, startExternalRun } from '../../support/external-run.ts'
 import { away, useTestClock } from '../../support/held-run.ts'
 
-vi.mock('../../../src/storage/run/window.ts')
-vi.mock('../../../src/storage/run/claim-intents.ts')
-vi.mock('../../../src/storage/run/claim-retries.ts')
-vi.mock('../../../src/storage/rate-limits.ts')
-vi.mock('../../../src/services/converge.ts')
+vi.mock('../../../src/storage/run/window.ts', () => ({
+  chargeSuspect: vi.fn(),
+  readDueRetries: vi.fn(),
+  readItems: vi.fn(),
+  readOrphanedIntents: vi.fn(),
+  readOwnIntents: vi.fn(),
+  readPosition: vi.fn(),
+  readRetryAttempts: vi.fn(),
+  readWindow: vi.fn(),
+  unchargeSuspect: vi.fn(),
+}))
+vi.mock('../../../src/storage/run/claim-intents.ts', () => ({ claimIntents: vi.fn() }))
+vi.mock('../../../src/storage/run/claim-retries.ts', () => ({ claimRetries: vi.fn(), explainKnownKeys: vi.fn() }))
+vi.mock('../../../src/storage/rate-limits.ts', () => ({ reserveCalls: vi.fn() }))
+vi.mock('../../../src/services/converge.ts', () => ({ convergeEvidence: vi.fn() }))
 
 let tick: (ms?: number) => Promise<void>
 beforeEach(() => {

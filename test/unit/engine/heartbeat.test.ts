@@ -5,8 +5,16 @@ import { acknowledgeStops, type RenewedLease, readLeases, renewLeases } from '..
 import { beatWorker, type WorkerPresence } from '../../../src/storage/worker-presence.ts'
 import { away, FAKED_DATABASE, holdShard, notingContext, useTestClock, WORKER_ID } from '../../support/held-run.ts'
 
-vi.mock('../../../src/storage/run/heartbeat.ts')
-vi.mock('../../../src/storage/worker-presence.ts')
+vi.mock('../../../src/storage/run/heartbeat.ts', () => ({
+  acknowledgeStops: vi.fn(),
+  readLeases: vi.fn(),
+  renewLeases: vi.fn(),
+}))
+vi.mock('../../../src/storage/worker-presence.ts', () => ({
+  beatWorker: vi.fn(),
+  readPausedTypes: vi.fn(),
+  registerWorker: vi.fn(),
+}))
 
 const presence: WorkerPresence = { id: WORKER_ID, host: 'h', pid: 1, codeVersion: 'c', types: [], beatMs: 2_000 }
 const LEASE_MS = 3_000 // a beat each second

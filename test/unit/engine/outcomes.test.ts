@@ -6,8 +6,18 @@ import type { Report } from '../../../src/storage/run/converge.ts'
 import { readOwnIntents } from '../../../src/storage/run/window.ts'
 import { away, holdShard, notingContext, refusal, useTestClock, WORKER_ID } from '../../support/held-run.ts'
 
-vi.mock('../../../src/storage/run/window.ts')
-vi.mock('../../../src/services/converge.ts')
+vi.mock('../../../src/storage/run/window.ts', () => ({
+  chargeSuspect: vi.fn(),
+  readDueRetries: vi.fn(),
+  readItems: vi.fn(),
+  readOrphanedIntents: vi.fn(),
+  readOwnIntents: vi.fn(),
+  readPosition: vi.fn(),
+  readRetryAttempts: vi.fn(),
+  readWindow: vi.fn(),
+  unchargeSuspect: vi.fn(),
+}))
+vi.mock('../../../src/services/converge.ts', () => ({ convergeEvidence: vi.fn() }))
 
 let tick: (ms?: number) => Promise<void>
 beforeEach(() => {

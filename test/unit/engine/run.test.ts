@@ -11,14 +11,24 @@ import { readOrphanedIntents } from '../../../src/storage/run/window.ts'
 import { markStarted } from '../../../src/storage/settle.ts'
 import { holdShard, notingContext, OPERATION_ID, WORKER_ID } from '../../support/held-run.ts'
 
-vi.mock('../../../src/engine/external.ts')
-vi.mock('../../../src/engine/transactional.ts')
-vi.mock('../../../src/engine/artifact.ts')
-vi.mock('../../../src/services/converge.ts')
-vi.mock('../../../src/services/settle.ts')
-vi.mock('../../../src/storage/run/finish.ts')
-vi.mock('../../../src/storage/run/window.ts')
-vi.mock('../../../src/storage/settle.ts')
+vi.mock('../../../src/engine/external.ts', () => ({ runExternal: vi.fn() }))
+vi.mock('../../../src/engine/transactional.ts', () => ({ runTransactional: vi.fn() }))
+vi.mock('../../../src/engine/artifact.ts', () => ({ runArtifact: vi.fn() }))
+vi.mock('../../../src/services/converge.ts', () => ({ convergeEvidence: vi.fn() }))
+vi.mock('../../../src/services/settle.ts', () => ({ settleOperation: vi.fn() }))
+vi.mock('../../../src/storage/run/finish.ts', () => ({ finishShard: vi.fn() }))
+vi.mock('../../../src/storage/run/window.ts', () => ({
+  chargeSuspect: vi.fn(),
+  readDueRetries: vi.fn(),
+  readItems: vi.fn(),
+  readOrphanedIntents: vi.fn(),
+  readOwnIntents: vi.fn(),
+  readPosition: vi.fn(),
+  readRetryAttempts: vi.fn(),
+  readWindow: vi.fn(),
+  unchargeSuspect: vi.fn(),
+}))
+vi.mock('../../../src/storage/settle.ts', () => ({ markStarted: vi.fn() }))
 
 beforeEach(() => {
   vi.resetAllMocks()

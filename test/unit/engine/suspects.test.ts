@@ -3,7 +3,17 @@ import { runSuspected, uncharge, workerCrash } from '../../../src/engine/suspect
 import { chargeSuspect, unchargeSuspect } from '../../../src/storage/run/window.ts'
 import { holdShard, notingContext } from '../../support/held-run.ts'
 
-vi.mock('../../../src/storage/run/window.ts')
+vi.mock('../../../src/storage/run/window.ts', () => ({
+  chargeSuspect: vi.fn(),
+  readDueRetries: vi.fn(),
+  readItems: vi.fn(),
+  readOrphanedIntents: vi.fn(),
+  readOwnIntents: vi.fn(),
+  readPosition: vi.fn(),
+  readRetryAttempts: vi.fn(),
+  readWindow: vi.fn(),
+  unchargeSuspect: vi.fn(),
+}))
 
 beforeEach(() => {
   vi.resetAllMocks()

@@ -27,15 +27,25 @@ import {
   WORKER_ID,
 } from '../../support/held-run.ts'
 
-vi.mock('../../../src/engine/batch-handler.ts')
-vi.mock('../../../src/storage/run/claim-retries.ts')
+vi.mock('../../../src/engine/batch-handler.ts', () => ({ executeBatch: vi.fn() }))
+vi.mock('../../../src/storage/run/claim-retries.ts', () => ({ claimRetries: vi.fn(), explainKnownKeys: vi.fn() }))
 vi.mock('../../../src/storage/run/compensation.ts', async (original) => ({
   ...(await original<typeof import('../../../src/storage/run/compensation.ts')>()),
   lockUndone: vi.fn(),
   markCompensated: vi.fn(),
 }))
-vi.mock('../../../src/storage/run/transactional.ts')
-vi.mock('../../../src/storage/run/window.ts')
+vi.mock('../../../src/storage/run/transactional.ts', () => ({ commitBatch: vi.fn(), takeBatchEffects: vi.fn() }))
+vi.mock('../../../src/storage/run/window.ts', () => ({
+  chargeSuspect: vi.fn(),
+  readDueRetries: vi.fn(),
+  readItems: vi.fn(),
+  readOrphanedIntents: vi.fn(),
+  readOwnIntents: vi.fn(),
+  readPosition: vi.fn(),
+  readRetryAttempts: vi.fn(),
+  readWindow: vi.fn(),
+  unchargeSuspect: vi.fn(),
+}))
 
 let tick: (ms?: number) => Promise<void>
 beforeEach(() => {
