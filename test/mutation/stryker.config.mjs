@@ -15,7 +15,7 @@ export default {
   incremental: true,
   incrementalFile: `.stryker/${part}/incremental.json`,
   tempDirName: `.stryker/tmp-${part}`,
-  reporters: ['clear-text', 'json', 'html'],
+  reporters: ['progress-append-only', 'clear-text', 'json', 'html'],
   clearTextReporter: { allowColor: false, logTests: false, reportTests: false, skipFull: true },
   jsonReporter: { fileName: `.stryker/${part}/report.json` },
   htmlReporter: { fileName: `.stryker/${part}/report.html` },
