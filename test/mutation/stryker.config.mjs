@@ -5,15 +5,15 @@
 const part = process.env.MUTATED_PART ?? 'domain'
 
 export default {
-  testRunner: 'vitest',
-  plugins: ['@stryker-mutator/vitest-runner', './test/mutation/ignore-words.mjs'],
-  vitest: { configFile: 'test/mutation/vitest.config.ts' },
+  testRunner: 'kept-vitest',
+  plugins: ['./test/mutation/runner.mjs', './test/mutation/ignore-words.mjs'],
   mutate: [`src/${part}/*.ts`],
   ignorers: ['words'],
   coverageAnalysis: 'perTest',
   // a changed file costs its own mutants only
   incremental: true,
   incrementalFile: `.stryker/${part}/incremental.json`,
+  ignorePatterns: ['.stryker', 'dist', 'coverage'],
   tempDirName: `.stryker/tmp-${part}`,
   reporters: ['progress-append-only', 'clear-text', 'json', 'html'],
   clearTextReporter: { allowColor: false, logTests: false, reportTests: false, skipFull: true },
@@ -23,6 +23,6 @@ export default {
   // one beside the tests that other people run on the machine
   concurrency: 1,
   // on a busy machine a slow run must not count as a killed mutant
-  timeoutMS: 20_000,
+  timeoutMS: 60_000,
   warnings: { slow: false },
 }

@@ -1,20 +1,20 @@
 import { defineConfig } from 'vitest/config'
 
-/** What is fast and needs no database: Stryker runs it once for each mutant. */
-const PARTS: Record<string, { include: string[]; exclude: string[]; isolate: boolean }> = {
-  // none of these mocks a module, so they share one thread: a mutant costs milliseconds. Those left out are not of the domain
-  domain: {
-    include: ['test/unit/**/*.test.ts'],
-    exclude: ['test/unit/engine/**', 'test/unit/{config,kept-secret,object-store,upload-rows}.test.ts'],
-    isolate: false,
-  },
-  engine: { include: ['test/unit/engine/*.test.ts'], exclude: [], isolate: true },
+/** What is fast and needs no database. */
+const PARTS: Record<string, { include: string[]; isolate: boolean; maxWorkers: number }> = {
+  // none of these mocks a module: one thread has them all
+  domain: { include: ['test/unit/domain/*.test.ts'], isolate: false, maxWorkers: 1 },
+  // as many threads as there are files: each is kept
+  engine: { include: ['test/unit/engine/*.test.ts'], isolate: true, maxWorkers: 100 },
 }
 
 export default defineConfig({
   test: {
     ...PARTS[process.env.MUTATED_PART ?? 'domain'],
+    pool: 'threads',
+    setupFiles: ['test/mutation/kept-worker.ts'],
+    sequence: { hooks: 'list' },
     // far above what any of them takes: on a busy machine a mutant must not look killed
-    testTimeout: 10_000,
+    testTimeout: 30_000,
   },
 })
