@@ -41,37 +41,50 @@ export const startExternalRun = (
   const due: ClaimedRetry[] = []
   const firstStep = held.lease.steps[0] ?? ''
 
-  vi.mocked(readWindow).mockImplementation(async (_connection, _lease, from, to) =>
-    Array.from({ length: to - from }, (_, n) => runnableItem(from + n, firstStep)),
+  /** A run that an earlier test has left behind gets no answers any more. */
+  const mine = async <T>(lease: { operationId: string }, answer: () => T): Promise<T> =>
+    lease === held.lease ? answer() : new Promise<T>(() => {})
+  vi.mocked(readWindow).mockImplementation((_connection, lease, from, to) =>
+    mine(lease, () => Array.from({ length: to - from }, (_, n) => runnableItem(from + n, firstStep))),
   )
-  vi.mocked(claimIntents).mockImplementation(async (_connection, _lease, { from, to, items, sendByMs }) => {
-    claims.push({ from, to, ords: items.map(({ ord }) => ord), sendByMs })
-    return new Set(items.map(({ ord }) => ord))
-  })
-  vi.mocked(readDueRetries).mockImplementation(async (_connection, _lease, limit, below = Number.POSITIVE_INFINITY) =>
-    due
-      .map(({ ord }) => ord)
-      .filter((ord) => ord < below)
-      .slice(0, limit),
+  vi.mocked(claimIntents).mockImplementation((_connection, lease, { from, to, items, sendByMs }) =>
+    mine(lease, () => {
+      claims.push({ from, to, ords: items.map(({ ord }) => ord), sendByMs })
+      return new Set(items.map(({ ord }) => ord))
+    }),
   )
-  vi.mocked(readItems).mockImplementation(async (_connection, _lease, ords) => ords.map((ord) => runnableItem(ord)))
-  vi.mocked(claimRetries).mockImplementation(async (_database, _lease, ords) =>
-    ords.flatMap((ord) =>
-      due.splice(
-        due.findIndex((retry) => retry.ord === ord),
-        1,
+  vi.mocked(readDueRetries).mockImplementation((_connection, lease, limit, below = Number.POSITIVE_INFINITY) =>
+    mine(lease, () =>
+      due
+        .map(({ ord }) => ord)
+        .filter((ord) => ord < below)
+        .slice(0, limit),
+    ),
+  )
+  vi.mocked(readItems).mockImplementation((_connection, lease, ords) =>
+    mine(lease, () => ords.map((ord) => runnableItem(ord))),
+  )
+  vi.mocked(claimRetries).mockImplementation((_database, lease, ords) =>
+    mine(lease, () =>
+      ords.flatMap((ord) =>
+        due.splice(
+          due.findIndex((retry) => retry.ord === ord),
+          1,
+        ),
       ),
     ),
   )
-  vi.mocked(explainKnownKeys).mockResolvedValue(0)
-  vi.mocked(readRetryAttempts).mockImplementation(
-    async (_connection, _lease, ords) => new Map(ords.map((ord) => [ord, 1])),
+  vi.mocked(explainKnownKeys).mockImplementation((_database, lease) => mine(lease, () => 0))
+  vi.mocked(readRetryAttempts).mockImplementation((_connection, lease, ords) =>
+    mine(lease, () => new Map(ords.map((ord) => [ord, 1]))),
   )
-  vi.mocked(readOwnIntents).mockResolvedValue([])
-  vi.mocked(convergeEvidence).mockImplementation(async (_context, _shard, { reports }) => {
-    written.push([...reports])
-    return { moved: new Set(reports.map(({ ord }) => ord)), mine: true, stopRequested: null, done: false }
-  })
+  vi.mocked(readOwnIntents).mockImplementation((_connection, lease) => mine(lease, () => []))
+  vi.mocked(convergeEvidence).mockImplementation((_context, lease, { reports }) =>
+    mine(lease, () => {
+      written.push([...reports])
+      return { moved: new Set(reports.map(({ ord }) => ord)), mine: true, stopRequested: null, done: false }
+    }),
+  )
 
   const sender: Sender = {
     callTimeoutMs,
