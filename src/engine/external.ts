@@ -87,7 +87,10 @@ export const runExternal = async (
   let exhausted = false
   /** No claim may follow, whatever becomes due. */
   let closed = false
-  /** What the claim in progress asks for. If it ends without an answer, these are looked for at the end of the run. */
+  /**
+   * What the claim in progress asks for. If it ends without an answer, these are looked for at the end of the run: intents that
+   * nobody sent. What an earlier claim won is not among them, as it may have been sent.
+   */
   let offered: readonly number[] = []
   let unclear: readonly number[] = []
   let retriesLookedAt = Number.NEGATIVE_INFINITY
@@ -96,6 +99,7 @@ export const runExternal = async (
 
   const claimWindow = async (room: number): Promise<void> => {
     const writtenBefore = written
+    offered = []
     // what was begun is ended first: a stop then finds few items between two steps; and while isolated, waiting items are
     // suspects like those at the cursor
     const isDue = hasSteps || held.isIsolated || cursor >= toOrd || performance.now() - retriesLookedAt >= RETRY_LOOK_MS

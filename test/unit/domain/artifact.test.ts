@@ -1,11 +1,14 @@
 import { describe, expect, it, test } from 'vitest'
 import {
+  ARTIFACT_BYTES_MAX,
   artifactFolder,
   artifactObject,
   artifactStanding,
+  CHUNK_BYTES_MAX,
   chunkFolder,
   chunkObject,
   formatChunkRef,
+  LINK_SECONDS,
   mayPublish,
   parseChunkRef,
   safeFileName,
@@ -23,10 +26,16 @@ test('objects stand in folders of their operation', () => {
 describe('the reference of a chunk', () => {
   const chunk = { object: 'tmp/7/0198-a/3-2', sizeBytes: 1_234_567, sha256: 'ab'.repeat(32) }
   it('comes back as it was', () => expect(parseChunkRef(formatChunkRef(chunk))).toEqual(chunk))
-  it.each([null, '', 'tmp/7/a/3-2', `a b size=1 sha256=${'a'.repeat(64)}`, `a size=x sha256=${'a'.repeat(64)}`])(
-    '%j is none',
-    (ref) => expect(parseChunkRef(ref)).toBeNull(),
-  )
+  it.each([
+    null,
+    '',
+    'tmp/7/a/3-2',
+    `a b size=1 sha256=${'a'.repeat(64)}`,
+    `a size=x sha256=${'a'.repeat(64)}`,
+    `a size=1 sha256=${'a'.repeat(64)}b`,
+    ` a size=1 sha256=${'a'.repeat(64)}`,
+    `a size=${'1'.repeat(16)} sha256=${'a'.repeat(64)}`,
+  ])('%j is none', (ref) => expect(parseChunkRef(ref)).toBeNull())
 })
 
 test.each([
@@ -44,8 +53,10 @@ test.each([
 ] as const)('%j is %s', (facts, standing) => expect(artifactStanding(facts)).toBe(standing))
 
 test('why an artifact is gone is told apart', () => {
-  const reasons = [whyGone('expired', null), whyGone('superseded', 'newer'), whyGone('superseded', 'cancel')]
-  expect(new Set(reasons).size).toBe(3)
+  expect(whyGone('expired', null)).toBe('the artifact has expired')
+  expect(whyGone('superseded', 'newer')).toBe('a newer artifact has taken its place')
+  expect(whyGone('superseded', null)).toBe('a newer artifact has taken its place')
+  expect(whyGone('superseded', 'cancel')).toBe('the operation was cancelled after the artifact was published')
   expect(() => whyGone('lost' as never, null)).toThrow()
 })
 
@@ -56,3 +67,7 @@ test.each([
   ['…', 'artifact'],
   ['x'.repeat(400), 'x'.repeat(150)],
 ])('%j becomes the file name %j', (name, safe) => expect(safeFileName(name)).toBe(safe))
+
+test('the limits are those that the documentation names: 1 GiB a chunk, 5 GiB an artifact, 15 minutes a link', () => {
+  expect([CHUNK_BYTES_MAX, ARTIFACT_BYTES_MAX, LINK_SECONDS]).toEqual([1_073_741_824, 5_368_709_120, 900])
+})

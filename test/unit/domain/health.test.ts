@@ -77,10 +77,38 @@ describe('judgeHealth', () => {
     expect(verdictOf(figure, { ...well, ...change })).toBe(verdict)
   })
 
+  test('every threshold is said as it is judged, and every first action names where to look', () => {
+    const { health, cancelContract } = judgeHealth(well)
+    expect([...health, ...cancelContract].map(({ threshold, firstAction }) => [threshold, firstAction])).toEqual([
+      [
+        '> 3600',
+        'See GET /workers: is a live worker with this type there, and is the type or a rate limit holding it?',
+      ],
+      ['> 2 × usual', 'Check the provider: its latency and its status page; then the lease against the lease advice.'],
+      ['> 5%', 'Check the provider for 429 and 503 answers; lower the rate limit before raising the attempts.'],
+      ['≥ 1', 'See GET /incidents: check the provider first, then our code.'],
+      ['> 30', 'Check the batch size, the checkpoints and the queue delay.'],
+      ['> 0', 'Check the fence: which worker sent after the acknowledgement, and with which epoch?'],
+      ['> 0', 'Stop the deployment.'],
+      [
+        '> 0.1%, and any where money is touched',
+        'Check the status of the provider and its handling of idempotency keys.',
+      ],
+      ['> 0', 'Escalate to identity-team: by hand, before any replay.'],
+    ])
+  })
+
+  test('the values are shown beside their verdicts', () => {
+    const { health, cancelContract } = judgeHealth(well)
+    expect([...health, ...cancelContract].map(({ value }) => value)).toEqual([3_600, 200, 0.05, 0, 30, 0, 0, 0.001, 0])
+  })
+
   test('old cases go to the owner of the type, or say that there is none', () => {
     const action = (owner: string | null) => judgeHealth({ ...well, owner }).cancelContract.at(-1)?.firstAction
     expect(action('identity-team')).toBe('Escalate to identity-team: by hand, before any replay.')
-    expect(action(null)).toContain('names no owner')
+    expect(action(null)).toBe(
+      'Escalate to whoever owns the type (the type file names no owner): by hand, before any replay.',
+    )
   })
 })
 

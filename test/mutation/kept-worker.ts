@@ -1,0 +1,191 @@
+/**
+ * Set-up file of each test file while mutants are tried. A thread of vitest costs far more than a test of a pure function: so it
+ * runs its tests once, noting which mutants each of them reaches, and is then kept. One mutant after the other is switched on
+ * in it, and the tests that reach it are run again (runner.mjs says which). What is evaluated when a module is loaded cannot
+ * be switched so: these mutants have a fresh thread each, in which they are on from the start.
+ */
+import { BroadcastChannel } from 'node:worker_threads'
+import { afterAll, afterEach, beforeAll, beforeEach, inject, TestRunner } from 'vitest'
+
+type Suite = Parameters<typeof TestRunner.getSuiteHooks>[0]
+type Test = Parameters<typeof TestRunner.getTestFn>[0]
+
+declare module 'vitest' {
+  interface ProvidedContext {
+    /** In a fresh thread: the mutant that is on from the start. */
+    fixedMutant: string | null
+    /** In a kept thread: how many test files it runs before it waits. */
+    filesPerThread: number
+  }
+}
+
+/** What Stryker's instrumented code reads and writes. */
+interface Instrumented {
+  activeMutant?: string | undefined
+  currentTestId?: string | undefined
+  mutantCoverage?: unknown
+  hitCount?: number | undefined
+  hitLimit?: number | undefined
+}
+interface Thread {
+  __stryker__?: Instrumented
+  keptFiles?: Suite[]
+  tidyUps?: (() => Promise<unknown>)[]
+}
+
+/** A test of which nothing is heard in so many looks hangs. Looks, not time alone: a thread on a busy machine has its turns late. */
+const HANG_LOOKS = 40
+const LOOK_MS = 50
+
+const thread = globalThis as Thread
+thread.__stryker__ ??= {}
+const instrumented = thread.__stryker__
+thread.keptFiles ??= []
+const keptFiles = thread.keptFiles
+thread.tidyUps ??= []
+const tidyUps = thread.tidyUps
+const fixedMutant = inject('fixedMutant')
+instrumented.activeMutant = fixedMutant ?? undefined
+// taken before any test puts its own clock in their place
+const { setTimeout, clearTimeout } = globalThis
+
+const nameOf = (task: { name: string; suite?: Suite | undefined }): string =>
+  task.suite ? `${nameOf(task.suite)} ${task.name}`.trim() : task.name
+const idOf = (test: Test): string => `${test.file.name}#${nameOf(test)}`
+const testsOf = (suite: Suite): Test[] =>
+  suite.tasks.flatMap((task): Test[] => (task.type === 'suite' ? testsOf(task) : [task]))
+const suitesOf = (suite: Suite | undefined): Suite[] => (suite ? [...suitesOf(suite.suite), suite] : [])
+
+class Hangs extends Error {}
+
+const orHangs = async (work: () => unknown): Promise<unknown> => {
+  let timer: NodeJS.Timeout | undefined
+  const watched = new Promise((_resolve, reject) => {
+    let looks = 0
+    const look = (): void => {
+      if (++looks > HANG_LOOKS) reject(new Hangs('it hangs'))
+      else timer = setTimeout(look, LOOK_MS)
+    }
+    look()
+  })
+  try {
+    return await Promise.race([(async () => work())(), watched])
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+/** Runs a test again, with the hooks around it. Throws as it does. */
+const runAgain = async (test: Test): Promise<void> => {
+  const suites = [...suitesOf(test.file), ...suitesOf(test.suite)].filter((suite, n, all) => all.indexOf(suite) === n)
+  const cleanups: unknown[] = []
+  const hooksOf = (suite: Suite) => TestRunner.getSuiteHooks(suite)
+  let failure: { error: unknown } | null = null
+  const attempt = async (work: () => unknown): Promise<void> => {
+    if (failure instanceof Object && failure.error instanceof Hangs) return
+    await orHangs(work).catch((error: unknown) => {
+      failure ??= { error }
+    })
+  }
+  await attempt(async () => {
+    for (const suite of suites) {
+      for (const hook of hooksOf(suite).beforeEach) cleanups.push(await hook(test.context, suite))
+    }
+    await TestRunner.getTestFn(test)()
+  })
+  const isHanging = (failure as { error: unknown } | null)?.error instanceof Hangs
+  const clean = async (): Promise<void> => {
+    for (const suite of suites.toReversed()) {
+      for (const hook of hooksOf(suite).afterEach) await hook(test.context, suite)
+    }
+    for (const cleanup of cleanups) if (typeof cleanup === 'function') await cleanup()
+  }
+  if (isHanging) await orHangs(clean).catch(() => {})
+  else await attempt(clean)
+  const failed = failure as { error: unknown } | null
+  if (failed) throw failed.error
+}
+
+interface Order {
+  kind: 'try'
+  number: number
+  thread: string
+  mutant: string | null
+  hitLimit: number | undefined
+  tests: string[]
+}
+
+/** Tries mutants until nobody wants any more. */
+const serve = async (): Promise<void> => {
+  const channel = new BroadcastChannel('mutants')
+  const name = keptFiles.map((file) => file.name).join()
+  const tests = new Map(keptFiles.flatMap(testsOf).map((test) => [idOf(test), test]))
+  const tryMutant = async ({ mutant, hitLimit, tests: ids }: Order) => {
+    instrumented.activeMutant = mutant ?? undefined
+    instrumented.hitLimit = hitLimit
+    instrumented.hitCount = hitLimit === undefined ? undefined : 0
+    let ran = 0
+    try {
+      for (const id of ids) {
+        const test = tests.get(id)
+        if (!test) continue
+        ran++
+        try {
+          await runAgain(test)
+        } catch (error) {
+          const overLimit = hitLimit !== undefined && (instrumented.hitCount ?? 0) > hitLimit
+          const outcome = error instanceof Hangs || overLimit ? 'timeout' : 'killed'
+          return { outcome, by: id, ran, message: error instanceof Error ? error.message : String(error) }
+        }
+      }
+      return { outcome: 'survived', ran }
+    } finally {
+      instrumented.activeMutant = undefined
+      instrumented.hitLimit = undefined
+    }
+  }
+  await new Promise<void>((resolve) => {
+    channel.onmessage = (event) => {
+      const { data } = event as { data: Order | { kind: 'end' } }
+      if (data.kind === 'end') return resolve()
+      if (data.kind !== 'try' || data.thread !== name) return
+      void tryMutant(data).then((result) => channel.postMessage({ kind: 'tried', number: data.number, ...result }))
+    }
+    channel.postMessage({
+      kind: 'ready',
+      thread: name,
+      coverage: instrumented.mutantCoverage ?? { static: {}, perTest: {} },
+      tests: [...tests].map(([id, test]) => ({
+        id,
+        name: nameOf(test),
+        file: test.file.filepath,
+        state: test.result?.state ?? test.mode,
+        durationMs: test.result?.duration ?? 0,
+        message: test.result?.errors?.[0]?.message ?? null,
+      })),
+    })
+  })
+  channel.close()
+}
+
+if (fixedMutant === null) {
+  beforeEach(({ task }) => {
+    if (instrumented.activeMutant === undefined) instrumented.currentTestId = idOf(task)
+  })
+  afterEach(() => {
+    instrumented.currentTestId = undefined
+  })
+  // biome-ignore lint/correctness/noEmptyPattern: vitest reads the names in this pattern
+  afterAll(async ({}, suite) => {
+    keptFiles.push(suite as Suite)
+    if (keptFiles.length < inject('filesPerThread')) return
+    await serve()
+    for (const tidyUp of tidyUps) await tidyUp()
+  }, 2 ** 31 - 1)
+  // what a file has to tidy up is put off: its tests are run again. The first one is the one above
+  // biome-ignore lint/correctness/noEmptyPattern: vitest reads the names in this pattern
+  beforeAll(({}, suite) => {
+    const own = TestRunner.getSuiteHooks(suite as Suite).afterAll.splice(1)
+    tidyUps.push(...own.map((hook) => async () => hook({} as never, suite)))
+  })
+}

@@ -1,0 +1,453 @@
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { convergeEvidence } from '../../../src/services/converge.ts'
+import { reserveCalls } from '../../../src/storage/rate-limits.ts'
+import { claimIntents } from '../../../src/storage/run/claim-intents.ts'
+import { readDueRetries, readOwnIntents, readWindow } from '../../../src/storage/run/window.ts'
+import { APPLIED, dueRetry, startExternalRun } from '../../support/external-run.ts'
+import { away, OPERATION_ID, refusal, useTestClock } from '../../support/held-run.ts'
+
+vi.mock('../../../src/storage/run/window.ts', () => ({
+  chargeSuspect: vi.fn(),
+  readDueRetries: vi.fn(),
+  readItems: vi.fn(),
+  readOrphanedIntents: vi.fn(),
+  readOwnIntents: vi.fn(),
+  readPosition: vi.fn(),
+  readRetryAttempts: vi.fn(),
+  readWindow: vi.fn(),
+  unchargeSuspect: vi.fn(),
+}))
+vi.mock('../../../src/storage/run/claim-intents.ts', () => ({ claimIntents: vi.fn() }))
+vi.mock('../../../src/storage/run/claim-retries.ts', () => ({ claimRetries: vi.fn(), explainKnownKeys: vi.fn() }))
+vi.mock('../../../src/storage/rate-limits.ts', () => ({ reserveCalls: vi.fn() }))
+vi.mock('../../../src/services/converge.ts', () => ({ convergeEvidence: vi.fn() }))
+
+let tick: (ms?: number) => Promise<void>
+beforeEach(() => {
+  vi.resetAllMocks()
+  tick = useTestClock().tick
+})
+afterEach(() => {
+  vi.useRealTimers()
+})
+
+describe('sending and claiming overlap', () => {
+  test('no more calls than the concurrency are in the air, and no more than twice as many are outstanding', async () => {
+    const run = startExternalRun({ toOrd: 7 }, { concurrency: 2 })
+    await tick()
+    expect(run.sent()).toEqual([0, 1])
+    // the next window is claimed while this one is sent; the one after it has to wait
+    expect(run.claims.map(({ ords }) => ords)).toEqual([
+      [0, 1],
+      [2, 3],
+    ])
+    run.air[0]?.answer(APPLIED)
+    await tick()
+    expect(run.sent()).toEqual([0, 1, 2])
+    expect(run.claims.at(-1)).toMatchObject({ from: 4, to: 5 })
+    for (let n = 1; n < 7; n++) {
+      run.air[n]?.answer(APPLIED)
+      await tick()
+    }
+    expect(run.isOver).toBe(true)
+    expect(run.sent()).toEqual([0, 1, 2, 3, 4, 5, 6])
+    expect(run.outcomes()).toEqual([0, 1, 2, 3, 4, 5, 6].map((ord) => `${ord} applied applied`))
+    expect(run.claims.reduce((to, claim) => (claim.from === to ? claim.to : Number.NaN), 0)).toBe(7)
+  })
+
+  test('a window is claimed when half of the concurrency is free again, and not for every single item', async () => {
+    const run = startExternalRun({ toOrd: 40 }, { concurrency: 4 })
+    await tick()
+    expect(run.claims.map(({ from, to }) => [from, to])).toEqual([
+      [0, 4],
+      [4, 8],
+    ])
+    run.air[0]?.answer(APPLIED)
+    await tick()
+    expect(run.claims).toHaveLength(2)
+    run.air[1]?.answer(APPLIED)
+    await tick()
+    expect(run.claims).toHaveLength(3)
+    expect(run.claims[2]).toMatchObject({ from: 8, to: 10 })
+  })
+
+  test('while answers are written, they count as outstanding, and further answers wait for the next write', async () => {
+    const run = startExternalRun({ toOrd: 12 }, { concurrency: 2 })
+    await tick()
+    let finishWrite = (): void => {}
+    vi.mocked(convergeEvidence).mockImplementationOnce(async (_context, _shard, { reports }) => {
+      await new Promise<void>((resolve) => {
+        finishWrite = resolve
+      })
+      run.written.push([...reports])
+      return { moved: new Set([0]), mine: true, stopRequested: null, done: false }
+    })
+    for (const n of [0, 1, 2, 3]) {
+      run.air[n]?.answer(APPLIED)
+      await tick()
+    }
+    expect(run.sent()).toEqual([0, 1, 2, 3])
+    // four are outstanding though none is in the air: their outcomes are in nobody's ledger yet
+    expect(run.claims).toHaveLength(2)
+    expect(convergeEvidence).toHaveBeenCalledTimes(1)
+    finishWrite()
+    await tick()
+    expect(run.written.map((reports) => reports.map(({ ord }) => ord))).toEqual([[0], [1, 2, 3]])
+    expect(run.claims.length).toBeGreaterThan(2)
+    expect(run.isOver).toBe(false)
+  })
+
+  test('items are read ahead of the cursor, 500 at a time, and not beyond the end of the shard', async () => {
+    const run = startExternalRun({ fromOrd: 40, cursor: 40, toOrd: 620 }, { concurrency: 300 })
+    await tick()
+    for (let n = 0; n < 580; n++) {
+      run.air[n]?.answer(APPLIED)
+      if (n % 50 === 0) await tick()
+    }
+    await tick()
+    expect(run.isOver).toBe(true)
+    expect(run.sent()).toHaveLength(580)
+    expect(vi.mocked(readWindow).mock.calls.map(([, , from, to]) => [from, to])).toEqual([
+      [40, 540],
+      [540, 620],
+    ])
+  })
+
+  test('keys that the claim did not win are not sent: the registry keeps them', async () => {
+    const run = startExternalRun({ toOrd: 3 })
+    vi.mocked(claimIntents).mockResolvedValueOnce(new Set([1]))
+    await tick()
+    expect(run.sent()).toEqual([1])
+    run.air[0]?.answer(APPLIED)
+    await tick()
+    expect(run.isOver).toBe(true)
+    expect(run.outcomes()).toEqual(['1 applied applied'])
+  })
+
+  test('items that are missing end the claims, and what was claimed is brought home', async () => {
+    const run = startExternalRun({ toOrd: 4 }, { concurrency: 1 })
+    vi.mocked(readWindow).mockResolvedValueOnce([])
+    await tick()
+    expect(run.isOver).toBe(true)
+    expect(run.claims).toEqual([])
+    expect(run.noted.log).toEqual(['claiming a window failed'])
+  })
+
+  test('an empty shard ends at once, and looked for waiting items first', async () => {
+    const run = startExternalRun({ toOrd: 0 })
+    await tick()
+    expect(run.isOver).toBe(true)
+    expect(readDueRetries).toHaveBeenCalledTimes(1)
+    expect([run.claims, run.written]).toEqual([[], []])
+  })
+
+  test('items from `toOrd` on are left alone', async () => {
+    const run = startExternalRun({ toOrd: 4 }, {}, { toOrd: 3 })
+    await tick()
+    expect(run.sent()).toEqual([0, 1, 2])
+    expect(vi.mocked(readDueRetries).mock.calls[0]?.[3]).toBe(3)
+    for (const call of run.air) call.answer(APPLIED)
+    await tick()
+    expect(run.isOver).toBe(true)
+    expect(vi.mocked(readWindow).mock.calls.map(([, , from, to]) => [from, to])).toEqual([[0, 3]])
+  })
+})
+
+describe('a call', () => {
+  test('is told everything about its item and operation, and the intent how long it may be sent', async () => {
+    const run = startExternalRun({ toOrd: 1, cursor: 0 }, { leaseMs: 20_000 })
+    await tick()
+    expect(run.claims).toEqual([{ from: 0, to: 1, ords: [0], sendByMs: 15_000 }])
+    expect(run.air[0]?.call).toEqual({
+      effectKey: 'e0',
+      step: '',
+      itemKey: 'k0',
+      input: { n: 0 },
+      operationId: `op_${OPERATION_ID.replaceAll('-', '')}`,
+      type: 'grant',
+      attempt: 1,
+      traceparent: 'trace',
+    })
+    expect(run.air[0]?.claimed).toEqual({ ord: 0, send: 1 })
+    await tick(300)
+    run.air[0]?.answer({ state: 'skipped', reasonCode: 'THERE' }, true)
+    await tick()
+    expect(run.isOver).toBe(true)
+    expect(run.noted.calls).toEqual([{ type: 'grant', durationMs: 300, downstreamError: true }])
+    expect(run.written).toEqual([[expect.objectContaining({ ord: 0, effectKey: 'e0', send: 1, reasonCode: 'THERE' })]])
+    expect(run.noted.items).toEqual([['grant', 1, 0]])
+  })
+
+  test('of an executor that throws may have happened', async () => {
+    const run = startExternalRun({ toOrd: 1 })
+    await tick()
+    run.air[0]?.break(new Error('a bug'))
+    await tick()
+    expect(run.isOver).toBe(true)
+    expect(run.written[0]).toMatchObject([{ effect: 'uncertain', item: 'uncertain', reasonCode: 'EXECUTOR_ERROR' }])
+    expect(run.noted.log).toEqual(['an executor threw'])
+  })
+
+  test('is a step of the run: a shard that gets answers is not stalled', async () => {
+    const run = startExternalRun({ toOrd: 1 }, { stallMs: 1_000, leaseMs: 600_000 })
+    await tick()
+    await tick(1_500)
+    expect(run.held.isStalled).toBe(true)
+    vi.mocked(convergeEvidence).mockReturnValueOnce(new Promise(() => {}))
+    run.air[0]?.answer(APPLIED)
+    await tick()
+    expect(run.held.isStalled).toBe(false)
+  })
+
+  test('a write is a step of the run, too', async () => {
+    const run = startExternalRun({ toOrd: 2 }, { stallMs: 1_000, leaseMs: 600_000, concurrency: 1 })
+    await tick()
+    let finishWrite = (): void => {}
+    vi.mocked(convergeEvidence).mockReturnValueOnce(
+      new Promise((resolve) => {
+        finishWrite = () => resolve({ moved: new Set([0]), mine: true, stopRequested: null, done: false })
+      }),
+    )
+    run.air[0]?.answer(APPLIED)
+    await tick(1_500)
+    expect(run.held.isStalled).toBe(true)
+    finishWrite()
+    await tick()
+    expect(run.held.isStalled).toBe(false)
+  })
+})
+
+describe('the gate', () => {
+  test('a stop sends what is queued back, waits for what is in the air, and claims no more', async () => {
+    const run = startExternalRun({ toOrd: 10 }, { concurrency: 2 })
+    await tick()
+    run.held.stopped('cancel')
+    await tick()
+    expect(run.outcomes()).toEqual(['2 absent null', '3 absent null'])
+    expect(run.isOver).toBe(false)
+    run.air[0]?.answer(APPLIED)
+    await tick()
+    expect(run.isOver).toBe(false)
+    run.air[1]?.answer({ state: 'uncertain', reasonCode: 'TIMEOUT' })
+    await tick()
+    expect(run.isOver).toBe(true)
+    expect(run.sent()).toEqual([0, 1])
+    expect(run.outcomes().slice(2)).toEqual(['0 applied applied', '1 uncertain uncertain'])
+    expect(run.claims).toHaveLength(2)
+    expect(run.written[0]?.[0]).toMatchObject({ retry: { afterMs: 0, reason: 'unsent' } })
+  })
+
+  test('a stop that the write of an outcome tells is obeyed at once', async () => {
+    const run = startExternalRun({ toOrd: 10 }, { concurrency: 1 })
+    await tick()
+    vi.mocked(convergeEvidence).mockResolvedValueOnce({
+      moved: new Set([0]),
+      mine: true,
+      stopRequested: 'pause',
+      done: false,
+    })
+    run.air[0]?.answer(APPLIED)
+    await tick()
+    run.air[1]?.answer(APPLIED)
+    await tick()
+    expect(run.isOver).toBe(true)
+    expect(run.held.stop).toBe('pause')
+    expect(run.sent().length).toBeLessThanOrEqual(2)
+  })
+
+  test('a stop that comes while a window is claimed: what it won is not sent', async () => {
+    const run = startExternalRun({ toOrd: 2 })
+    let win = (): void => {}
+    vi.mocked(claimIntents).mockReturnValueOnce(
+      new Promise((resolve) => {
+        win = () => resolve(new Set([0, 1]))
+      }),
+    )
+    await tick()
+    run.held.stopped('pause')
+    await tick()
+    expect(run.isOver).toBe(false)
+    win()
+    await tick()
+    expect(run.isOver).toBe(true)
+    expect(run.sent()).toEqual([])
+    expect(run.outcomes()).toEqual(['0 absent null', '1 absent null'])
+  })
+
+  test('nothing is sent that could outlive the lease, and the lease alone does not lengthen the time to send', async () => {
+    const run = startExternalRun({ toOrd: 2 }, { concurrency: 1, leaseMs: 20_000 })
+    await tick()
+    expect(run.sent()).toEqual([0])
+    // the second item was claimed at 0 as well: it may be sent until 20,000 - 2,000 margin... less the call, 15,000
+    await tick(14_000)
+    run.held.renewed(performance.now())
+    await tick(1_001)
+    run.air[0]?.answer(APPLIED)
+    await tick()
+    expect(run.sent()).toEqual([0])
+    expect(run.outcomes()).toContain('1 absent null')
+  })
+
+  test('until then it is sent', async () => {
+    const run = startExternalRun({ toOrd: 2 }, { concurrency: 1, leaseMs: 20_000 })
+    await tick()
+    await tick(14_000)
+    run.held.renewed(performance.now())
+    await tick(1_000)
+    run.air[0]?.answer(APPLIED)
+    await tick()
+    expect(run.sent()).toEqual([0, 1])
+  })
+
+  test('a lease that was not renewed holds no call that is longer than what is left of it', async () => {
+    const run = startExternalRun({ toOrd: 2 }, { concurrency: 1, leaseMs: 20_000 })
+    await tick()
+    await tick(13_001) // 18,000 - 5,000 is the last instant
+    run.air[0]?.answer(APPLIED)
+    await tick()
+    expect(run.sent()).toEqual([0])
+    expect(run.outcomes()).toContain('1 absent null')
+  })
+
+  test('a late answer is written, also when the lease is lost', async () => {
+    const run = startExternalRun({ toOrd: 1 })
+    await tick()
+    run.held.lost = true
+    run.held.wake()
+    await tick()
+    expect(run.isOver).toBe(false)
+    run.air[0]?.answer(APPLIED)
+    await tick()
+    expect(run.isOver).toBe(true)
+    expect(run.outcomes()).toEqual(['0 applied applied'])
+  })
+
+  test('a gate that nobody wakes the run for is seen within a second', async () => {
+    const run = startExternalRun({ toOrd: 3 }, { concurrency: 1 })
+    await tick()
+    expect(run.claims).toHaveLength(2)
+    run.held.giveBack = true
+    await tick(999)
+    expect(run.outcomes()).toEqual([])
+    await tick(1)
+    expect(run.outcomes()).toEqual(['1 absent null'])
+  })
+})
+
+describe('the fence', () => {
+  test('a window that it refuses ends the claims, and what is in the air is awaited', async () => {
+    const run = startExternalRun({ toOrd: 9 }, { concurrency: 1 })
+    await tick()
+    vi.mocked(claimIntents).mockResolvedValue(null)
+    run.air[0]?.answer(APPLIED)
+    await tick()
+    const asked = vi.mocked(claimIntents).mock.calls.length
+    run.air[1]?.answer(APPLIED)
+    await tick(5_000)
+    expect(run.isOver).toBe(true)
+    expect(run.sent()).toEqual([0, 1])
+    expect(vi.mocked(claimIntents).mock.calls.length).toBe(asked)
+  })
+})
+
+describe('a claim without an answer', () => {
+  test('what it may have claimed goes back unsent, and nothing else does', async () => {
+    const run = startExternalRun({ toOrd: 9 }, { concurrency: 2 })
+    vi.mocked(claimIntents).mockRejectedValueOnce(away())
+    vi.mocked(readOwnIntents).mockResolvedValue([
+      { ord: 1, effectKey: 'e1', send: 1, resend: false },
+      { ord: 5, effectKey: 'e5', send: 1, resend: false },
+    ])
+    await tick()
+    expect(run.isOver).toBe(true)
+    expect(run.sent()).toEqual([])
+    expect(run.outcomes()).toEqual(['1 absent null'])
+    expect(run.noted.log).toEqual(['claiming a window failed'])
+  })
+
+  test('what an earlier claim won and this run has sent never counts as unsent', async () => {
+    const run = startExternalRun({ toOrd: 2 }, { concurrency: 1 })
+    await tick()
+    vi.mocked(readDueRetries).mockRejectedValue(away())
+    run.air[0]?.answer(APPLIED)
+    await tick()
+    expect([run.sent(), run.noted.log]).toEqual([[0, 1], ['claiming a window failed']])
+    // its outcome cannot be written, so its intent stays behind, for a takeover to call it uncertain
+    vi.mocked(convergeEvidence).mockRejectedValueOnce(refusal())
+    vi.mocked(readOwnIntents).mockResolvedValue([{ ord: 1, effectKey: 'e1', send: 1, resend: false }])
+    run.air[1]?.answer(APPLIED)
+    await tick()
+    expect(run.isOver).toBe(true)
+    expect(run.outcomes()).toEqual(['0 applied applied'])
+  })
+
+  test('a claim that failed before it was asked leaves nothing to look for', async () => {
+    const run = startExternalRun({ toOrd: 2 })
+    vi.mocked(readDueRetries).mockRejectedValueOnce(away())
+    await tick()
+    expect(run.isOver).toBe(true)
+    expect(readOwnIntents).not.toHaveBeenCalled()
+  })
+})
+
+describe('the rate of a type', () => {
+  test('a window takes half a second of it at most, and waits for its turn', async () => {
+    vi.mocked(reserveCalls).mockResolvedValue(0)
+    const run = startExternalRun({ toOrd: 20 }, { concurrency: 16, ratePerSecond: 9 })
+    vi.mocked(reserveCalls).mockResolvedValueOnce(0).mockResolvedValueOnce(2_500).mockResolvedValue(60_000)
+    await tick()
+    expect(run.sent()).toEqual([0, 1, 2, 3, 4])
+    expect(vi.mocked(reserveCalls).mock.calls.map(([, ...asked]) => asked)).toEqual([
+      ['grant', 9, 5],
+      ['grant', 9, 5],
+    ])
+    await tick(2_499)
+    expect(run.sent()).toHaveLength(5)
+    await tick(1)
+    expect(run.sent()).toHaveLength(10)
+  })
+
+  test('a rate below two a second still lets one call through', async () => {
+    vi.mocked(reserveCalls).mockResolvedValue(0)
+    const run = startExternalRun({ toOrd: 2 }, { ratePerSecond: 1 })
+    await tick()
+    expect(run.claims.map(({ ords }) => ords)).toEqual([[0], [1]])
+  })
+
+  test('waiting for it is no stall', async () => {
+    const run = startExternalRun({ toOrd: 1 }, { ratePerSecond: 1, stallMs: 1_500, leaseMs: 600_000 })
+    vi.mocked(reserveCalls).mockResolvedValue(60_000)
+    await tick()
+    await tick(10_000)
+    expect(run.held.isStalled).toBe(false)
+    expect(run.sent()).toEqual([])
+  })
+
+  test('a stop ends the wait, and nothing is claimed after it', async () => {
+    const run = startExternalRun({ toOrd: 1 }, { ratePerSecond: 1 })
+    vi.mocked(reserveCalls).mockResolvedValue(3_600_000)
+    await tick()
+    run.held.stopped('cancel')
+    await tick()
+    expect(run.isOver).toBe(true)
+    expect(claimIntents).not.toHaveBeenCalled()
+  })
+
+  test('a gate that closed while the rate was asked for is seen, also without a wait', async () => {
+    const run = startExternalRun({ toOrd: 1 }, { ratePerSecond: 1 })
+    vi.mocked(reserveCalls).mockImplementation(async () => {
+      run.held.stopped('pause')
+      return 0
+    })
+    await tick()
+    expect(run.isOver).toBe(true)
+    expect(claimIntents).not.toHaveBeenCalled()
+  })
+
+  test('a type without one asks for nothing', async () => {
+    const run = startExternalRun({ toOrd: 1 })
+    run.due.push(dueRetry(0))
+    await tick()
+    expect(reserveCalls).not.toHaveBeenCalled()
+  })
+})

@@ -1,0 +1,186 @@
+import { beforeEach, describe, expect, test, vi } from 'vitest'
+import type { Executor } from '../../../src/domain/operation-type.ts'
+import { runArtifact } from '../../../src/engine/artifact.ts'
+import { runExternal } from '../../../src/engine/external.ts'
+import { runShard } from '../../../src/engine/run.ts'
+import { runTransactional } from '../../../src/engine/transactional.ts'
+import { convergeEvidence } from '../../../src/services/converge.ts'
+import { settleOperation } from '../../../src/services/settle.ts'
+import { finishShard } from '../../../src/storage/run/finish.ts'
+import { readOrphanedIntents } from '../../../src/storage/run/window.ts'
+import { markStarted } from '../../../src/storage/settle.ts'
+import { holdShard, notingContext, OPERATION_ID, WORKER_ID } from '../../support/held-run.ts'
+
+vi.mock('../../../src/engine/external.ts', () => ({ runExternal: vi.fn() }))
+vi.mock('../../../src/engine/transactional.ts', () => ({ runTransactional: vi.fn() }))
+vi.mock('../../../src/engine/artifact.ts', () => ({ runArtifact: vi.fn() }))
+vi.mock('../../../src/services/converge.ts', () => ({ convergeEvidence: vi.fn() }))
+vi.mock('../../../src/services/settle.ts', () => ({ settleOperation: vi.fn() }))
+vi.mock('../../../src/storage/run/finish.ts', () => ({ finishShard: vi.fn() }))
+vi.mock('../../../src/storage/run/window.ts', () => ({
+  chargeSuspect: vi.fn(),
+  readDueRetries: vi.fn(),
+  readItems: vi.fn(),
+  readOrphanedIntents: vi.fn(),
+  readOwnIntents: vi.fn(),
+  readPosition: vi.fn(),
+  readRetryAttempts: vi.fn(),
+  readWindow: vi.fn(),
+  unchargeSuspect: vi.fn(),
+}))
+vi.mock('../../../src/storage/settle.ts', () => ({ markStarted: vi.fn() }))
+
+beforeEach(() => {
+  vi.resetAllMocks()
+  vi.mocked(markStarted).mockResolvedValue('trace')
+  vi.mocked(finishShard).mockResolvedValue({ state: 'ready', dueInMs: 1_500 })
+  vi.mocked(readOrphanedIntents).mockResolvedValue([])
+})
+
+const TRANSACTIONAL: Executor = { kind: 'transactional', runBatch: async () => undefined }
+const ARTIFACT: Executor = {
+  kind: 'artifact',
+  chunkTimeoutMs: 1_000,
+  plan: async () => ({ chunks: [] }),
+  writeChunk: async function* () {},
+  file: () => ({ name: 'f', contentType: 'text/plain' }),
+  artifactKey: () => null,
+}
+
+describe('a run', () => {
+  test('marks the operation as started, runs the shard its own way, and gives it back', async () => {
+    const { context, noted } = notingContext()
+    const held = holdShard({ epoch: 1 })
+    expect(await runShard(context, held)).toBe(1_500)
+    expect(vi.mocked(markStarted).mock.calls[0]?.slice(1)).toEqual([7, OPERATION_ID])
+    expect(runExternal).toHaveBeenCalledExactlyOnceWith(context, held, held.executor, 'trace')
+    expect(runTransactional).not.toHaveBeenCalled()
+    expect(runArtifact).not.toHaveBeenCalled()
+    expect(finishShard).toHaveBeenCalledExactlyOnceWith(context.database, held.lease, { lastWaits: false })
+    expect(settleOperation).not.toHaveBeenCalled()
+    expect([held.finishing, noted.wakeUps]).toEqual([true, ['change', 'change']])
+  })
+
+  test('of a transactional type', async () => {
+    const { context } = notingContext()
+    const held = holdShard({}, { executor: TRANSACTIONAL, effect: 'transactional' })
+    await runShard(context, held)
+    expect(runTransactional).toHaveBeenCalledExactlyOnceWith(context, held, TRANSACTIONAL)
+    expect(runExternal).not.toHaveBeenCalled()
+  })
+
+  test('of an artifact type, whose last item waits for all others', async () => {
+    const { context } = notingContext()
+    const held = holdShard({}, { executor: ARTIFACT, effect: 'artifact' })
+    await runShard(context, held)
+    expect(runArtifact).toHaveBeenCalledExactlyOnceWith(context, held, ARTIFACT, 'trace')
+    expect(runTransactional).not.toHaveBeenCalled()
+    expect(vi.mocked(finishShard).mock.calls[0]?.[2]).toEqual({ lastWaits: true })
+  })
+
+  test('that was told to stop before it began starts no operation', async () => {
+    const { context } = notingContext()
+    const held = holdShard({ stopRequested: 'pause' })
+    await runShard(context, held)
+    expect(markStarted).not.toHaveBeenCalled()
+    expect(runExternal).toHaveBeenCalledExactlyOnceWith(context, held, held.executor, null)
+  })
+
+  test('that was the last one settles the operation', async () => {
+    const { context, noted } = notingContext()
+    vi.mocked(finishShard).mockResolvedValue({ state: 'done', dueInMs: 0 })
+    expect(await runShard(context, holdShard())).toBeNull()
+    expect(settleOperation).toHaveBeenCalledExactlyOnceWith(context, 7, OPERATION_ID)
+    expect(noted.wakeUps.at(-1)).toBe('change')
+  })
+
+  test('whose lease is lost finishes nothing', async () => {
+    const held = holdShard()
+    vi.mocked(runExternal).mockImplementation(async () => {
+      held.lost = true
+    })
+    expect(await runShard(notingContext().context, held)).toBeNull()
+    expect(finishShard).not.toHaveBeenCalled()
+    expect(settleOperation).not.toHaveBeenCalled()
+  })
+
+  test('whose lease another worker has by now leaves everything to it', async () => {
+    vi.mocked(finishShard).mockResolvedValue(null)
+    expect(await runShard(notingContext().context, holdShard())).toBeNull()
+    expect(settleOperation).not.toHaveBeenCalled()
+  })
+})
+
+describe('what an earlier holder left behind', () => {
+  const orphan = (ord: number) => ({ ord, effectKey: `e${ord}`, send: 1 })
+
+  test('is uncertain, each piece of it before anything is run', async () => {
+    const { context } = notingContext()
+    const held = holdShard({ epoch: 2 }, { providerIdempotentMs: 9, codeVersion: 'c3' })
+    vi.mocked(readOrphanedIntents)
+      .mockResolvedValueOnce([orphan(1), orphan(2)])
+      .mockResolvedValueOnce([orphan(3)])
+    let explained = 0
+    vi.mocked(runExternal).mockImplementation(async () => {
+      explained = vi.mocked(convergeEvidence).mock.calls.length
+    })
+    await runShard(context, held)
+    expect(explained).toBe(2)
+    expect(vi.mocked(readOrphanedIntents).mock.calls[0]?.[2]).toBe(500)
+    const uncertain = { effect: 'uncertain', item: 'uncertain', reasonCode: 'WORKER_LOST' }
+    expect(convergeEvidence).toHaveBeenNthCalledWith(
+      1,
+      context,
+      held.lease,
+      {
+        source: 'recovery',
+        epoch: 2,
+        workerId: WORKER_ID,
+        actor: null,
+        codeVersion: 'c3',
+        lookupAfterMs: 0,
+        reports: [expect.objectContaining({ ord: 1, ...uncertain }), expect.objectContaining({ ord: 2, ...uncertain })],
+      },
+      { doublesMatter: true },
+    )
+  })
+
+  test('of an artifact is written again: what no row names is nothing', async () => {
+    const held = holdShard({ epoch: 2 }, { executor: ARTIFACT, effect: 'artifact' })
+    vi.mocked(readOrphanedIntents).mockResolvedValueOnce([orphan(1)])
+    await runShard(notingContext().context, held)
+    const [, , evidence, options] = vi.mocked(convergeEvidence).mock.calls[0] ?? []
+    expect(evidence?.reports).toMatchObject([
+      { ord: 1, effect: 'absent', item: null, retry: { afterMs: 0, reason: 'unsent' } },
+    ])
+    expect(options).toEqual({ doublesMatter: false })
+  })
+
+  test('is nothing where there was no earlier holder', async () => {
+    await runShard(notingContext().context, holdShard({ epoch: 1 }))
+    expect(readOrphanedIntents).not.toHaveBeenCalled()
+  })
+
+  test('is explained step by step, so that a long explanation is no stall', async () => {
+    vi.useFakeTimers({ toFake: ['performance', 'setTimeout'] })
+    try {
+      const held = holdShard({ epoch: 2 }, { stallMs: 1_000 })
+      vi.mocked(readOrphanedIntents).mockResolvedValueOnce([orphan(1)])
+      vi.mocked(convergeEvidence).mockImplementation(async () => {
+        vi.advanceTimersByTime(1_500)
+        return { moved: new Set([1]), mine: true, stopRequested: null, done: false }
+      })
+      await runShard(notingContext().context, held)
+      expect(held.isStalled).toBe(false)
+    } finally {
+      vi.useRealTimers()
+    }
+  })
+
+  test('ends after a thousand steps, whatever comes: a run always begins', async () => {
+    vi.mocked(readOrphanedIntents).mockResolvedValue([orphan(1)])
+    await runShard(notingContext().context, holdShard({ epoch: 2 }))
+    expect(readOrphanedIntents).toHaveBeenCalledTimes(1_000)
+    expect(runExternal).toHaveBeenCalledTimes(1)
+  })
+})

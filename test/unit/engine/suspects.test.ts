@@ -1,0 +1,84 @@
+import { beforeEach, describe, expect, test, vi } from 'vitest'
+import { runSuspected, uncharge, workerCrash } from '../../../src/engine/suspects.ts'
+import { chargeSuspect, unchargeSuspect } from '../../../src/storage/run/window.ts'
+import { holdShard, notingContext } from '../../support/held-run.ts'
+
+vi.mock('../../../src/storage/run/window.ts', () => ({
+  chargeSuspect: vi.fn(),
+  readDueRetries: vi.fn(),
+  readItems: vi.fn(),
+  readOrphanedIntents: vi.fn(),
+  readOwnIntents: vi.fn(),
+  readPosition: vi.fn(),
+  readRetryAttempts: vi.fn(),
+  readWindow: vi.fn(),
+  unchargeSuspect: vi.fn(),
+}))
+
+beforeEach(() => {
+  vi.resetAllMocks()
+})
+
+const SUSPECTED = { claims: 2 }
+
+describe('an item that may have killed a worker', () => {
+  test('is charged before it runs, and its charge is taken back after it', async () => {
+    const order: string[] = []
+    vi.mocked(chargeSuspect).mockImplementation(async (_connection, _lease, ord) => {
+      order.push(`charge ${ord}`)
+      return 3
+    })
+    vi.mocked(unchargeSuspect).mockImplementation(async () => void order.push('uncharge'))
+    const answer = await runSuspected(notingContext().context, holdShard(SUSPECTED), 5, async () => {
+      order.push('run')
+      return 'done'
+    })
+    expect([answer, order]).toEqual(['done', ['charge 5', 'run', 'uncharge']])
+  })
+
+  test('is not run once it has killed as many as it has attempts', async () => {
+    vi.mocked(chargeSuspect).mockResolvedValue(4)
+    const run = vi.fn()
+    expect(await runSuspected(notingContext().context, holdShard(SUSPECTED), 5, run)).toBe('used-up')
+    expect(run).not.toHaveBeenCalled()
+    expect(unchargeSuspect).not.toHaveBeenCalled()
+  })
+
+  test('is not run under a lease that is lost', async () => {
+    vi.mocked(chargeSuspect).mockResolvedValue(null)
+    const run = vi.fn()
+    expect(await runSuspected(notingContext().context, holdShard(SUSPECTED), 5, run)).toBe('lost')
+    expect(run).not.toHaveBeenCalled()
+  })
+
+  test('loses its charge when it fails without killing anybody', async () => {
+    vi.mocked(chargeSuspect).mockResolvedValue(1)
+    vi.mocked(unchargeSuspect).mockResolvedValue()
+    const failing = runSuspected(notingContext().context, holdShard(SUSPECTED), 5, () =>
+      Promise.reject(new Error('no')),
+    )
+    await expect(failing).rejects.toThrow('no')
+    expect(unchargeSuspect).toHaveBeenCalledTimes(1)
+  })
+
+  test('is an item like any other while its shard is not isolated', async () => {
+    expect(await runSuspected(notingContext().context, holdShard(), 5, async () => 'done')).toBe('done')
+    expect(chargeSuspect).not.toHaveBeenCalled()
+  })
+})
+
+test('a charge that cannot be taken back ends no run', async () => {
+  const { context, noted } = notingContext()
+  vi.mocked(unchargeSuspect).mockRejectedValue(new Error('away'))
+  await uncharge(context, holdShard(SUSPECTED))
+  expect(noted.log).toEqual(['a charge was not taken back'])
+})
+
+test('an item that killed its process each time is a bug, and says so', () => {
+  expect(workerCrash(3)).toEqual({
+    state: 'failed',
+    failureClass: 'bug_suspected',
+    reasonCode: 'WORKER_CRASH',
+    message: 'the worker process died 3 times while it ran this item alone',
+  })
+})
