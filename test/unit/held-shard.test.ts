@@ -18,6 +18,7 @@ const lease = {
   stopRequested: null,
   switchedOff: false,
   compensating: false,
+  doubt: null,
 }
 const hold = (over: Partial<typeof lease> = {}) =>
   new HeldShard({ ...lease, ...over }, plantedType('grant'), performance.now())
