@@ -16,6 +16,7 @@ import { formatId } from '../domain/ids.ts'
 import { maySend, sendByMs } from '../domain/lease.ts'
 import type { EffectCall, SendOutcome, SendReport } from '../domain/operation-type.ts'
 import { hasStep } from '../domain/steps.ts'
+import { probe } from '../probe.ts'
 import { reserveCalls } from '../storage/rate-limits.ts'
 import { claimIntents } from '../storage/run/claim-intents.ts'
 import { claimRetries, explainKnownKeys } from '../storage/run/claim-retries.ts'
@@ -75,6 +76,7 @@ export const runExternal = async (
   const hasSteps = lease.steps.length > 0
   // a compensation undoes an item as a whole
   const steps = lease.compensating ? [] : type.steps
+  const subject = { operationId: lease.operationId }
   const queue: ClaimedItem[] = []
   const answered: Report[] = []
   let ahead: RunnableItem[] = []
@@ -114,6 +116,7 @@ export const runExternal = async (
     const items = ahead.slice(0, room)
     assertWindow(items, cursor)
     if (!(await awaitRate(items.length))) return
+    await probe('window-read', subject)
     offered = items.map((item) => item.ord)
     const askedAtMs = performance.now()
     const won = await database.query((connection) =>
@@ -124,6 +127,7 @@ export const runExternal = async (
         sendByMs: type.leaseMs - executor.callTimeoutMs,
       }),
     )
+    await probe('intents-committed', subject)
     if (won === null) return refused()
     ahead = ahead.slice(items.length)
     cursor += items.length
@@ -152,6 +156,7 @@ export const runExternal = async (
       sendByMs: type.leaseMs - executor.callTimeoutMs,
       resendWithinMs: held.providerIdempotentMs - executor.callTimeoutMs,
     })
+    await probe('intents-committed', subject)
     if (won === null) {
       refused()
       return true
@@ -219,42 +224,18 @@ export const runExternal = async (
       })
   }
 
-  const maySendNow = (item: ClaimedItem): boolean => {
-    const { sendByMs } = item
-    const { leaseEndsMs } = held
-    return (
-      held.mayGoOn &&
-      maySend({ nowMs: performance.now(), leaseEndsMs, sendByMs, callTimeoutMs: executor.callTimeoutMs })
-    )
-  }
+  const maySendNow = (item: ClaimedItem): boolean =>
+    held.mayGoOn &&
+    maySend({
+      nowMs: performance.now(),
+      leaseEndsMs: held.leaseEndsMs,
+      sendByMs: item.sendByMs,
+      callTimeoutMs: executor.callTimeoutMs,
+    })
 
-  const send = (item: ClaimedItem): void => {
-    if (!maySendNow(item)) {
-      answered.push(unsentReport(item))
-      return
-    }
-    if (!hasStep(steps, item.step)) {
-      answered.push(sentReport(type, item, unknownStep(item.step)))
-      return
-    }
-    inTheAir++
-    callFor(item)
-      .then(
-        (found) => answered.push(found),
-        (error: unknown) => {
-          // an executor promises not to throw; if one does, the call may have happened
-          log.error({ err: error, effect_key: item.effectKey }, 'an executor threw')
-          answered.push(sentReport(type, item, { state: 'uncertain', reasonCode: 'EXECUTOR_ERROR' }))
-        },
-      )
-      .finally(() => {
-        inTheAir--
-        held.step()
-        held.wake()
-      })
-  }
-
-  const callFor = async (item: ClaimedItem): Promise<Report> => {
+  const makeCall = async (item: ClaimedItem): Promise<Report> => {
+    const standing = { ...subject, itemKey: item.key }
+    await probe('send-allowed', standing)
     const call = {
       effectKey: item.effectKey,
       step: item.step,
@@ -273,9 +254,38 @@ export const runExternal = async (
       if (!maySendNow(item)) return unsentReport(item)
     }
     const startedAtMs = performance.now()
-    const { outcome, downstreamError } = await executor.send(call, item)
+    const sending = executor.send(call, item)
+    await probe('send-begun', standing)
+    const { outcome, downstreamError } = await sending
+    await probe('send-answered', standing)
     meter.record({ type: type.name, durationMs: performance.now() - startedAtMs, downstreamError })
     return sentReport(type, item, outcome)
+  }
+
+  const send = (item: ClaimedItem): void => {
+    if (!maySendNow(item)) {
+      answered.push(unsentReport(item))
+      return
+    }
+    if (!hasStep(steps, item.step)) {
+      answered.push(sentReport(type, item, unknownStep(item.step)))
+      return
+    }
+    inTheAir++
+    makeCall(item)
+      .then(
+        (found) => answered.push(found),
+        (error: unknown) => {
+          // an executor promises not to throw; if one does, the call may have happened
+          log.error({ err: error, effect_key: item.effectKey }, 'an executor threw')
+          answered.push(sentReport(type, item, { state: 'uncertain', reasonCode: 'EXECUTOR_ERROR' }))
+        },
+      )
+      .finally(() => {
+        inTheAir--
+        held.step()
+        held.wake()
+      })
   }
 
   const write = (reports: Report[]): void => {

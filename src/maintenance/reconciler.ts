@@ -8,6 +8,7 @@
 import pLimit from 'p-limit'
 import { lookupAfterMs } from '../domain/operation-type.ts'
 import type { Log } from '../log.ts'
+import { probe } from '../probe.ts'
 import type { ServiceContext } from '../services/context.ts'
 import { LOOKUP_HOLD_MS, lookUp } from '../services/lookup-case.ts'
 import { settleOperation } from '../services/settle.ts'
@@ -35,6 +36,7 @@ export const reconciler = (context: ServiceContext, log: Log): MaintenanceServic
     const due = await context.database.query((connection) =>
       takeDueLookups(connection, { types, limit: CASES_PER_RUN, holdMs: LOOKUP_HOLD_MS, only: null }),
     )
+    if (due.length > 0) await probe('lookups-taken', {})
     await Promise.all(
       due.map((found) =>
         limit(() =>

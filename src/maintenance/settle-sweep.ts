@@ -1,4 +1,5 @@
 import type { Log } from '../log.ts'
+import { probe } from '../probe.ts'
 import type { ServiceContext } from '../services/context.ts'
 import { settleOperation } from '../services/settle.ts'
 import { readUnsettled } from '../storage/settle.ts'
@@ -17,6 +18,7 @@ export const settleSweep = (
   everyMs: EVERY_MS,
   async runOnce() {
     const unsettled = await context.database.query((connection) => readUnsettled(connection, OPERATIONS_PER_RUN))
+    if (unsettled.length > 0) await probe('unsettled-read', {})
     await workOnEach(unsettled, log, 'settling an operation', ({ tenantId, operationId }) =>
       settleOperation(context, tenantId, operationId),
     )

@@ -9,6 +9,7 @@ import {
 } from '../domain/operation-type.ts'
 import { decideLookup, mayResend } from '../domain/reconciliation.ts'
 import { lookupDelayMs } from '../domain/retry.ts'
+import { probe } from '../probe.ts'
 import { readCase } from '../storage/cases.ts'
 import { type DueLookup, queueResend, scheduleLookup, takeDueLookups } from '../storage/lookups.ts'
 import { absenceReport, absenceStableAfterMs } from './absence-report.ts'
@@ -78,6 +79,7 @@ export const lookUp = async (context: LookupContext, due: DueLookup, actor: stri
           attempt: due.attempt,
           traceparent: null,
         })
+  await probe('lookup-answered', { operationId: due.operationId, itemKey: due.itemKey })
   const stableAfterMs = absenceStableAfterMs(executor)
   const decision = decideLookup({
     outcome: outcome.state,
