@@ -165,8 +165,12 @@ export const openClient = (urls: () => readonly string[], record: Recorder) => {
     call: (method: 'GET' | 'POST', path: string, body?: unknown, operationId: string | null = null): Promise<Answer> =>
       patiently(method, path, facts('other', operationId, body)),
     /** Any other route, one try; throws NoAnswer. */
-    tryCall: (method: 'GET' | 'POST', path: string, body?: unknown): Promise<Answer> =>
-      once(method, path, facts('other', null, body)),
+    tryCall: (
+      method: 'GET' | 'POST',
+      path: string,
+      body?: unknown,
+      idempotencyKey: string | null = null,
+    ): Promise<Answer> => once(method, path, { ...facts('other', null, body), idempotencyKey }),
     openCases: (id?: string): Promise<Case[]> =>
       listAll<Case>(`/reconciliation?status=open${id === undefined ? '' : `&operation_id=${id}`}`, id ?? null),
     items: (id: string): Promise<ItemRow[]> => listAll<ItemRow>(`/operations/${id}/items`, id),
