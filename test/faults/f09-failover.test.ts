@@ -44,7 +44,7 @@ faultTest(
 faultTest(
   'F9',
   'the primary dies and a synchronous standby takes over under load: every 202 is there, nothing twice, no process ends',
-  { short: null, long: 6 },
+  { short: null, long: 2 },
   (fault) =>
     fault.each(async ({ index, seed }) => {
       const debian = debianMajors()[0]

@@ -1,0 +1,177 @@
+/**
+ * The database is taken back to an older point while effects of the lost time are in the world. docs/restore.md is carried out,
+ * and then nothing that was done is done again: it is found by lookup, or is uncertain until a person looks.
+ */
+import { spawn } from 'node:child_process'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { expect } from 'vitest'
+import { seededRandom } from '../support/random.ts'
+import type { Operation, Submit } from './harness/client.ts'
+import { faultTest, isLong } from './harness/fault.ts'
+import { awaitFinal, openStackOn } from './harness/load.ts'
+import { takeBackup } from './harness/postgres-copies.ts'
+import { openPostgresServer } from './harness/postgres-server.ts'
+import { SETTLE_MS, type Stack } from './harness/stack.ts'
+
+const ITEMS = isLong ? 400 : 80
+const DELAY_MS = 200
+/** Effects that must be made in the time that is lost, of each type. */
+const LOST_MIN = 8
+const SETTLED_MS = ITEMS * DELAY_MS + SETTLE_MS + 120_000
+const COMMAND_MS = 120_000
+const POLL_MS = 50
+
+const submission = (type: string, name: string, items = ITEMS): Submit => ({
+  type,
+  key: name,
+  items: Array.from({ length: items }, (_, n) => ({
+    key: `${name}-${n}`,
+    input: type === 'fault-row' ? {} : { mode: 'ok', delay_ms: DELAY_MS },
+  })),
+})
+
+const runCommand = (databaseUrl: string, args: readonly string[]): Promise<{ code: number | null; output: string }> =>
+  new Promise((resolve) => {
+    const child = spawn(process.execPath, [fileURLToPath(new URL('../../dist/cli.js', import.meta.url)), ...args], {
+      env: { PATH: process.env.PATH ?? '', DATABASE_URL: databaseUrl },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    })
+    let output = ''
+    for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (output += String(chunk)))
+    child.on('close', (code) => resolve({ code, output }))
+  })
+
+/** It refuses while a worker of the lost time counts as alive. */
+const recordRestore = async (databaseUrl: string): Promise<void> => {
+  const giveUpAt = performance.now() + COMMAND_MS
+  for (;;) {
+    const { code, output } = await runCommand(databaseUrl, ['restored'])
+    if (code === 0) return
+    expect(output).toContain('was seen a moment ago: stop every worker')
+    if (performance.now() > giveUpAt) throw new Error(output)
+    await sleep(1_000)
+  }
+}
+
+const appliedOf = async (stack: Stack, { items }: Submit): Promise<string[]> => {
+  const log = await stack.effects.log()
+  return items.map(({ key }) => key).filter((key) => (log[key]?.applied ?? 0) > 0)
+}
+
+const awaitApplied = async (stack: Stack, submit: Submit, count: number): Promise<void> => {
+  while ((await appliedOf(stack, submit)).length < count) await sleep(POLL_MS)
+}
+
+/** The person with the provider's log. */
+const resolveAll = async (stack: Stack, id: string): Promise<number> => {
+  const cases = await stack.client.openCases(id)
+  const log = await stack.effects.idleLog()
+  for (const found of cases) {
+    const isApplied = (log[found.effect_key]?.applied ?? 0) > 0
+    await stack.client.resolve(found, {
+      evidence_ref: `effect log: ${found.effect_key}`,
+      ...(isApplied ? { resolution: 'applied' } : { resolution: 'not_applied', retry: true }),
+    })
+  }
+  return cases.length
+}
+
+const expectOnce = async (stack: Stack, submits: readonly Submit[]): Promise<void> => {
+  const log = await stack.effects.idleLog()
+  const keys = submits.flatMap(({ items }) => items.map(({ key }) => key))
+  expect(keys.filter((key) => log[key]?.applied !== 1)).toEqual([])
+  // not even asked for again: a provider that does not deduplicate would have done it
+  expect(keys.filter((key) => (log[key]?.requests ?? 0) > 1)).toEqual([])
+}
+
+faultTest(
+  'F29',
+  'the database is restored to an older point: effects newer than the ledger are found by lookup or uncertain, never redone',
+  { short: null, long: 3 },
+  (fault) =>
+    fault.each(async ({ seed }) => {
+      const server = await openPostgresServer()
+      const before = await openStackOn(server, { apis: 1, workers: 2, random: seededRandom(seed) })
+      let after: Stack | null = null
+      const asked = submission('fault-asked', `f29-${seed}-asked`)
+      const unasked = submission('fault-grant', `f29-${seed}-unasked`)
+      const rows = submission('fault-row', `f29-${seed}-rows`, 1_000)
+      const lost = submission('fault-asked', `f29-${seed}-lost`, 12)
+      const lostUnasked = submission('fault-grant', `f29-${seed}-lost-unasked`, 12)
+      try {
+        const askedId = await before.client.submit(asked)
+        const unaskedId = await before.client.submit(unasked)
+        const rowsId = await before.client.submit(rows)
+        await awaitApplied(before, asked, 4)
+        await awaitApplied(before, unasked, 4)
+        const backup = await takeBackup(server)
+        const atBackup = [await appliedOf(before, asked), await appliedOf(before, unasked)]
+
+        // the time that is lost
+        const lostId = await before.client.submit(lost)
+        await before.client.submit(lostUnasked)
+        await awaitApplied(before, lost, 4)
+        await awaitApplied(before, lostUnasked, 4)
+        await awaitApplied(before, asked, (atBackup[0]?.length ?? 0) + LOST_MIN)
+        await awaitApplied(before, unasked, (atBackup[1]?.length ?? 0) + LOST_MIN)
+        // one worker outlives everything, in the middle of a call
+        for (const slot of [...before.apis, ...before.workers]) slot.retire()
+        const [zombie, other] = before.workers
+        zombie?.member.signal('SIGSTOP')
+        await other?.member.kill()
+        for (const api of before.apis) await api.member.kill()
+
+        await backup.restore()
+        backup.remove()
+        await before.effects.idleLog()
+        await recordRestore(server.url)
+        after = await openStackOn(server, {
+          apis: 1,
+          workers: 2,
+          random: seededRandom(seed),
+          env: { FAULTS_EFFECTS_URL: before.effects.url },
+        })
+        const stack: Stack = { ...after, effects: before.effects }
+        expect((await stack.client.call('GET', `/operations/${lostId}`)).status).toBe(404)
+        zombie?.member.signal('SIGCONT')
+
+        // whoever was told 202 in the lost time posts again, under the same key
+        const again = await stack.client.submit(lost)
+        const againUnasked = await stack.client.submit(lostUnasked)
+        await settle(stack, [unaskedId, againUnasked], SETTLED_MS)
+        const done = await awaitFinal(stack, [askedId, unaskedId, rowsId, again, againUnasked], SETTLED_MS)
+        expect(done.filter(({ status }) => status !== 'succeeded')).toEqual([])
+        await expectOnce(stack, [asked, unasked, lost, lostUnasked])
+
+        const found = (await stack.client.ledger(askedId)).filter(
+          ({ reason_code }) => reason_code === 'FOUND_AFTER_RESTORE',
+        )
+        expect(found.length).toBeGreaterThanOrEqual(LOST_MIN)
+        const doubted = (await stack.client.ledger(unaskedId)).filter(
+          ({ reason_code }) => reason_code === 'DATABASE_RESTORED' || reason_code === 'WORKER_LOST',
+        )
+        expect(doubted.length).toBeGreaterThanOrEqual(LOST_MIN)
+        const [written] = await stack.sql<{ n: number; keys: number }[]>`
+          select count(*)::int as n, count(distinct item_key)::int as keys from fault_rows`
+        expect(written).toEqual({ n: 1_000, keys: 1_000 })
+      } finally {
+        await after?.close()
+        await before.close()
+        await server.remove()
+      }
+    }),
+)
+
+/** What cannot be looked up ends with a person; until then it is nothing but uncertain. */
+const settle = async (stack: Stack, ids: readonly string[], withinMs: number): Promise<void> => {
+  const giveUpAt = performance.now() + withinMs
+  const isOver = ({ status }: Operation): boolean => status === 'succeeded'
+  for (;;) {
+    const operations = await Promise.all(ids.map((id) => stack.client.get(id)))
+    if (operations.every(isOver)) return
+    for (const { id, status } of operations) if (status === 'reconciliation_required') await resolveAll(stack, id)
+    if (performance.now() > giveUpAt) throw new Error(`not settled: ${JSON.stringify(operations)}`)
+    await sleep(POLL_MS)
+  }
+}
