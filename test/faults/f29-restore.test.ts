@@ -9,12 +9,13 @@ import { expect } from 'vitest'
 import { seededRandom } from '../support/random.ts'
 import type { Operation, Submit } from './harness/client.ts'
 import { faultTest, isLong } from './harness/fault.ts'
-import { awaitFinal, openStackOn } from './harness/load.ts'
+import { awaitFinal, withServer, withStackOn } from './harness/load.ts'
 import { takeBackup } from './harness/postgres-copies.ts'
-import { openPostgresServer } from './harness/postgres-server.ts'
+import type { PostgresServer } from './harness/postgres-server.ts'
 import { SETTLE_MS, type Stack } from './harness/stack.ts'
 
 const ITEMS = isLong ? 400 : 80
+const ROWS = 1_000
 const DELAY_MS = 200
 /** Effects that must be made in the time that is lost, of each type. */
 const LOST_MIN = 8
@@ -85,86 +86,8 @@ const expectOnce = async (stack: Stack, submits: readonly Submit[]): Promise<voi
   expect(keys.filter((key) => (log[key]?.requests ?? 0) > 1)).toEqual([])
 }
 
-faultTest(
-  'F29',
-  'the database is restored to an older point: effects newer than the ledger are found by lookup or uncertain, never redone',
-  { short: null, long: 3 },
-  (fault) =>
-    fault.each(async ({ seed }) => {
-      const server = await openPostgresServer()
-      const before = await openStackOn(server, { apis: 1, workers: 2, random: seededRandom(seed) })
-      let after: Stack | null = null
-      const asked = submission('fault-asked', `f29-${seed}-asked`)
-      const unasked = submission('fault-grant', `f29-${seed}-unasked`)
-      const rows = submission('fault-row', `f29-${seed}-rows`, 1_000)
-      const lost = submission('fault-asked', `f29-${seed}-lost`, 12)
-      const lostUnasked = submission('fault-grant', `f29-${seed}-lost-unasked`, 12)
-      try {
-        const askedId = await before.client.submit(asked)
-        const unaskedId = await before.client.submit(unasked)
-        const rowsId = await before.client.submit(rows)
-        await awaitApplied(before, asked, 4)
-        await awaitApplied(before, unasked, 4)
-        const backup = await takeBackup(server)
-        const atBackup = [await appliedOf(before, asked), await appliedOf(before, unasked)]
-
-        // the time that is lost
-        const lostId = await before.client.submit(lost)
-        await before.client.submit(lostUnasked)
-        await awaitApplied(before, lost, 4)
-        await awaitApplied(before, lostUnasked, 4)
-        await awaitApplied(before, asked, (atBackup[0]?.length ?? 0) + LOST_MIN)
-        await awaitApplied(before, unasked, (atBackup[1]?.length ?? 0) + LOST_MIN)
-        // one worker outlives everything, in the middle of a call
-        for (const slot of [...before.apis, ...before.workers]) slot.retire()
-        const [zombie, other] = before.workers
-        zombie?.member.signal('SIGSTOP')
-        await other?.member.kill()
-        for (const api of before.apis) await api.member.kill()
-
-        await backup.restore()
-        backup.remove()
-        await before.effects.idleLog()
-        await recordRestore(server.url)
-        after = await openStackOn(server, {
-          apis: 1,
-          workers: 2,
-          random: seededRandom(seed),
-          env: { FAULTS_EFFECTS_URL: before.effects.url },
-        })
-        const stack: Stack = { ...after, effects: before.effects }
-        expect((await stack.client.call('GET', `/operations/${lostId}`)).status).toBe(404)
-        zombie?.member.signal('SIGCONT')
-
-        // whoever was told 202 in the lost time posts again, under the same key
-        const again = await stack.client.submit(lost)
-        const againUnasked = await stack.client.submit(lostUnasked)
-        await settle(stack, [unaskedId, againUnasked], SETTLED_MS)
-        const done = await awaitFinal(stack, [askedId, unaskedId, rowsId, again, againUnasked], SETTLED_MS)
-        expect(done.filter(({ status }) => status !== 'succeeded')).toEqual([])
-        await expectOnce(stack, [asked, unasked, lost, lostUnasked])
-
-        const found = (await stack.client.ledger(askedId)).filter(
-          ({ reason_code }) => reason_code === 'FOUND_AFTER_RESTORE',
-        )
-        expect(found.length).toBeGreaterThanOrEqual(LOST_MIN)
-        const doubted = (await stack.client.ledger(unaskedId)).filter(
-          ({ reason_code }) => reason_code === 'DATABASE_RESTORED' || reason_code === 'WORKER_LOST',
-        )
-        expect(doubted.length).toBeGreaterThanOrEqual(LOST_MIN)
-        const [written] = await stack.sql<{ n: number; keys: number }[]>`
-          select count(*)::int as n, count(distinct item_key)::int as keys from fault_rows`
-        expect(written).toEqual({ n: 1_000, keys: 1_000 })
-      } finally {
-        await after?.close()
-        await before.close()
-        await server.remove()
-      }
-    }),
-)
-
 /** What cannot be looked up ends with a person; until then it is nothing but uncertain. */
-const settle = async (stack: Stack, ids: readonly string[], withinMs: number): Promise<void> => {
+const settleByHand = async (stack: Stack, ids: readonly string[], withinMs: number): Promise<void> => {
   const giveUpAt = performance.now() + withinMs
   const isOver = ({ status }: Operation): boolean => status === 'succeeded'
   for (;;) {
@@ -175,3 +98,83 @@ const settle = async (stack: Stack, ids: readonly string[], withinMs: number): P
     await sleep(POLL_MS)
   }
 }
+
+interface Scene {
+  asked: Submit
+  unasked: Submit
+  rows: Submit
+  /** Accepted in the time that is lost. */
+  lost: readonly Submit[]
+}
+
+const sceneOf = (seed: number): Scene => ({
+  asked: submission('fault-asked', `f29-${seed}-asked`),
+  unasked: submission('fault-grant', `f29-${seed}-unasked`),
+  rows: submission('fault-row', `f29-${seed}-rows`, ROWS),
+  lost: [submission('fault-asked', `f29-${seed}-lost`, 12), submission('fault-grant', `f29-${seed}-lost-unasked`, 12)],
+})
+
+/** Work, a backup in the middle of it, more work, the end of (nearly) all processes, and the backup is what is left. */
+const loseTime = async (server: PostgresServer, stack: Stack, { asked, unasked, rows, lost }: Scene) => {
+  const [askedId, unaskedId, rowsId] = [
+    await stack.client.submit(asked),
+    await stack.client.submit(unasked),
+    await stack.client.submit(rows),
+  ]
+  for (const started of [asked, unasked]) await awaitApplied(stack, started, 4)
+  const backup = await takeBackup(server)
+  const known = [await appliedOf(stack, asked), await appliedOf(stack, unasked)]
+
+  const lostIds: string[] = []
+  for (const submit of lost) lostIds.push(await stack.client.submit(submit))
+  for (const submit of lost) await awaitApplied(stack, submit, 4)
+  await awaitApplied(stack, asked, (known[0]?.length ?? 0) + LOST_MIN)
+  await awaitApplied(stack, unasked, (known[1]?.length ?? 0) + LOST_MIN)
+  for (const slot of [...stack.apis, ...stack.workers]) slot.retire()
+  // one worker outlives everything, in the middle of its calls
+  const [zombie, other] = stack.workers
+  zombie?.member.signal('SIGSTOP')
+  await other?.member.kill()
+  for (const api of stack.apis) await api.member.kill()
+  await backup.restore()
+  backup.remove()
+  return { askedId, unaskedId, rowsId, lostIds, wakeZombie: () => zombie?.member.signal('SIGCONT') }
+}
+
+const attempt = (seed: number) => (server: PostgresServer) => {
+  const stackOptions = { apis: 1, workers: 2, random: seededRandom(seed) }
+  return withStackOn(server, stackOptions, async (before) => {
+    const scene = sceneOf(seed)
+    const { askedId, unaskedId, rowsId, lostIds, wakeZombie } = await loseTime(server, before, scene)
+    await before.effects.idleLog()
+    await recordRestore(server.url)
+    const env = { FAULTS_EFFECTS_URL: before.effects.url }
+    await withStackOn(server, { ...stackOptions, env }, async (after) => {
+      const stack: Stack = { ...after, effects: before.effects }
+      for (const id of lostIds) expect((await stack.client.call('GET', `/operations/${id}`)).status).toBe(404)
+      wakeZombie()
+      // whoever was told 202 in the lost time posts again, under the same key
+      const again = []
+      for (const submit of scene.lost) again.push(await stack.client.submit(submit))
+      const ids = [askedId, unaskedId, rowsId, ...again]
+      await settleByHand(stack, ids, SETTLED_MS)
+      expect((await awaitFinal(stack, ids, SETTLED_MS)).filter(({ status }) => status !== 'succeeded')).toEqual([])
+      await expectOnce(stack, [scene.asked, scene.unasked, ...scene.lost])
+
+      const countOf = async (id: string, reason: string): Promise<number> =>
+        (await stack.client.ledger(id)).filter(({ reason_code }) => reason_code === reason).length
+      expect(await countOf(askedId, 'FOUND_AFTER_RESTORE')).toBeGreaterThan(0)
+      expect(await countOf(unaskedId, 'DATABASE_RESTORED')).toBeGreaterThan(0)
+      const [written] = await stack.sql<{ n: number; keys: number }[]>`
+        select count(*)::int as n, count(distinct item_key)::int as keys from fault_rows`
+      expect(written).toEqual({ n: ROWS, keys: ROWS })
+    })
+  })
+}
+
+faultTest(
+  'F29',
+  'the database is restored to an older point: effects newer than the ledger are found by lookup or uncertain, never redone',
+  { short: null, long: 3 },
+  (fault) => fault.each(({ seed }) => withServer({}, attempt(seed))),
+)

@@ -7,7 +7,7 @@ import { expect } from 'vitest'
 import { migrate } from '../../../src/storage/migrate.ts'
 import type { Answer, Operation } from './client.ts'
 import { isFinal, NoAnswer } from './client.ts'
-import type { PostgresServer } from './postgres-server.ts'
+import { openPostgresServer, type PostgresServer, type PostgresServerOptions } from './postgres-server.ts'
 import { openStack, type Stack, type StackOptions } from './stack.ts'
 
 export interface LoadOptions {
@@ -156,14 +156,33 @@ const unequalCounters = (stack: Stack): Promise<object[]> => stack.sql`
   select * from counted
   where (applied, skipped, failed, uncertain) <> (l_applied, l_skipped, l_failed, l_uncertain)`
 
-/** The service on a server of the test's own. */
-export const openStackOn = async (
+/** The service on a server of the test's own, for the duration of `body`. */
+export const withStackOn = async (
   server: Pick<PostgresServer, 'url' | 'query'>,
   options: Omit<StackOptions, 'databaseUrl'>,
-): Promise<Stack> => {
+  body: (stack: Stack) => Promise<void>,
+): Promise<void> => {
   await migrate({ url: server.url })
   await server.query('create table if not exists fault_rows (item_key text not null)')
-  return openStack({ ...options, databaseUrl: server.url })
+  const stack = await openStack({ ...options, databaseUrl: server.url })
+  try {
+    await body(stack)
+  } finally {
+    await stack.close()
+  }
+}
+
+/** A server for the duration of `body`. */
+export const withServer = async (
+  options: PostgresServerOptions,
+  body: (server: PostgresServer) => Promise<void>,
+): Promise<void> => {
+  const server = await openPostgresServer(options)
+  try {
+    await body(server)
+  } finally {
+    await server.remove()
+  }
 }
 
 /** No process may end by itself: `exits` are those that the test did not ask for. */
