@@ -10,8 +10,9 @@ export interface Doubt {
 }
 
 /**
- * Whether an effect may have been sent in the lost time. A younger operation's key that names the operation itself is new;
- * one that does not may have been used by an operation that was lost. `explained`: evidence came after the restore.
+ * Whether an effect may have been sent in the lost time. A younger operation's key that names the operation itself (its uuid, as
+ * the default key does) is new; one that does not may have been used by an operation that was lost. `explained`: evidence came
+ * after the restore.
  */
 export const isDoubted = (
   doubt: Doubt | null,

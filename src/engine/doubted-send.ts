@@ -13,7 +13,7 @@ export const mustAskFirst = ({ lease, executor }: HeldShard, item: ClaimedItem, 
   executor.kind === 'external' &&
   // its provider has promised that a repeat is no second effect
   !item.resend &&
-  isDoubted(lease.doubt, { effectKey: call.effectKey, operationId: call.operationId, explained: item.explained })
+  isDoubted(lease.doubt, { effectKey: call.effectKey, operationId: lease.operationId, explained: item.explained })
 
 /** Asks the provider. Null: it is absent, and may be sent. Never throws, as a lookup does not. */
 export const askBeforeSend = async (held: HeldShard, item: ClaimedItem, call: EffectCall): Promise<Report | null> => {

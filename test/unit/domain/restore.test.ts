@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { decideDoubtedSend, isDoubted } from '../../../src/domain/restore.ts'
 
-const operationId = 'op_0123456789abcdef0123456789abcdef'
+const operationId = '01234567-89ab-7def-8123-456789abcdef'
 const named = { effectKey: `grant:${operationId}:ada`, operationId, explained: false }
 const shared = { effectKey: 'grant:ada', operationId, explained: false }
 
