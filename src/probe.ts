@@ -10,7 +10,9 @@ export type ProbePoint =
   // api
   | 'submission-checked'
   | 'submission-committed'
+  | 'start-committed'
   | 'cancel-committed'
+  | 'resolution-committed'
   // a shard in a worker
   | 'shard-claimed'
   | 'orphans-explained'
@@ -30,13 +32,15 @@ export type ProbePoint =
   | 'settled'
   // maintenance
   | 'unsettled-read'
-  | 'lookups-taken'
+  | 'lookup-taken'
   | 'lookup-answered'
 
 /** Where the process stands: enough to tell one operation and item from another. */
 export interface ProbeSubject {
   operationId?: string
   itemKey?: string
+  /** Of a submission: its client does not know the operation yet. */
+  idempotencyKey?: string | null
 }
 
 export type Probe = (point: ProbePoint, subject: ProbeSubject) => Promise<void>

@@ -18,10 +18,10 @@ export const settleSweep = (
   everyMs: EVERY_MS,
   async runOnce() {
     const unsettled = await context.database.query((connection) => readUnsettled(connection, OPERATIONS_PER_RUN))
-    if (unsettled.length > 0) await probe('unsettled-read', {})
-    await workOnEach(unsettled, log, 'settling an operation', ({ tenantId, operationId }) =>
-      settleOperation(context, tenantId, operationId),
-    )
+    await workOnEach(unsettled, log, 'settling an operation', async ({ tenantId, operationId }) => {
+      await probe('unsettled-read', { operationId })
+      await settleOperation(context, tenantId, operationId)
+    })
     return { more: false }
   },
 })

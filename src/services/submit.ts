@@ -55,12 +55,13 @@ export const submitOperation = async (
     if (earlier) return earlier
     throw error
   }
-  await probe('submission-checked', { operationId: submission.id })
+  const subject = { operationId: submission.id, idempotencyKey: request.idempotencyKey }
+  await probe('submission-checked', subject)
   const stored =
     after.length === 0
       ? await context.writeSubmission(submission)
       : await insertDependent(context.database, { ...submission, after, afterWhen: request.afterWhen })
-  await probe('submission-committed', { operationId: submission.id })
+  await probe('submission-committed', subject)
   if (!stored) {
     const earlier = await owner()
     if (earlier) return earlier

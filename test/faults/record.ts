@@ -76,14 +76,14 @@ export const renderTable = (rows: readonly FaultRow[]): string => {
   ].join('\n')
 }
 
-const BEGIN = '<!-- table: written by npm run test:faults -- --record -->'
-const END = '<!-- /table -->'
-
-/** The README with the table in its place. Throws when the place is missing. */
-export const replaceTable = (readme: string, text: string): string => {
-  const [from, to] = [readme.indexOf(BEGIN), readme.indexOf(END)]
-  if (from < 0 || to < from) throw new Error(`the README has no ${BEGIN} … ${END}`)
-  return `${readme.slice(0, from + BEGIN.length)}\n\n${text}\n\n${readme.slice(to)}`
+/**
+ * The README with `text` in the place called `name`: between `<!-- name: … -->` and `<!-- /name -->`. Throws when there is no
+ * such place.
+ */
+export const fillIn = (readme: string, name: string, text: string): string => {
+  const place = new RegExp(`(<!-- ${name}: [^\\n]*-->\\n)[^]*?(<!-- /${name} -->)`)
+  if (!place.test(readme)) throw new Error(`the README has no place called ${name}`)
+  return readme.replace(place, (_all, begin: string, end: string) => `${begin}\n${text}\n\n${end}`)
 }
 
 export const describeRuns = (all: readonly SuiteRun[]): string => {

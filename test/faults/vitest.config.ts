@@ -11,6 +11,6 @@ export default defineConfig({
     outputFile: { json: 'fault-results.json' },
     pool: 'forks',
     maxWorkers: 2,
-    hookTimeout: 120_000,
+    hookTimeout: 300_000,
   },
 })

@@ -1,6 +1,7 @@
 /** One process of the service under test: an api or a worker of the build, behind its own proxy to PostgreSQL. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import type { TcpProxy } from '../../support/tcp-proxy.ts'
 
@@ -22,8 +23,8 @@ export interface Member {
   readonly exited: Promise<Exit>
   /** SIGKILL; resolves when it is gone. */
   kill(): Promise<void>
-  /** SIGSTOP now, SIGCONT after `ms`; resolves when it moves again. Freezing a frozen one changes nothing. */
-  freeze(ms: number): Promise<void>
+  /** SIGSTOP now, SIGCONT after so many ms or then; resolves when it moves again. Freezing a frozen one changes nothing. */
+  freeze(until: number | Promise<unknown>): Promise<void>
   signal(name: NodeJS.Signals): void
   /** To the probe agent in it. */
   send(message: object): void
@@ -67,6 +68,7 @@ export const startMember = ({ kind, env, proxy, nodeArguments = [], build }: Lau
   child.on('error', () => {})
   const isRunning = (): boolean => child.exitCode === null && child.signalCode === null
   let thawed: Promise<void> | null = null
+  let asked = 0
   const exited = once(child, 'exit').then(([code, signal]): Exit => ({ code, signal }))
 
   const send = (message: object): void => {
@@ -89,30 +91,34 @@ export const startMember = ({ kind, env, proxy, nodeArguments = [], build }: Lau
       child.kill('SIGKILL')
       await exited
     },
-    freeze(ms) {
+    freeze(until) {
       if (!isRunning()) return Promise.resolve()
-      thawed ??= new Promise((resolve) => {
-        child.kill('SIGSTOP')
-        setTimeout(() => {
+      if (thawed !== null) return thawed
+      child.kill('SIGSTOP')
+      thawed = (typeof until === 'number' ? sleep(until) : until)
+        .then(
+          () => {},
+          () => {},
+        )
+        .then(() => {
           child.kill('SIGCONT')
           thawed = null
-          resolve()
-        }, ms)
-      })
+        })
       return thawed
     },
     signal: (name) => void child.kill(name),
     send,
     async ask(message) {
+      const ask = ++asked
       const taken = new Promise<void>((resolve) => {
         const listener = (answer: unknown): void => {
-          if (typeof answer !== 'object' || answer === null || !('armed' in answer)) return
+          if (typeof answer !== 'object' || answer === null || !('asked' in answer) || answer.asked !== ask) return
           child.off('message', listener)
           resolve()
         }
         child.on('message', listener)
       })
-      send(message)
+      send({ ...message, ask })
       if (isRunning() && thawed === null && build === undefined) await Promise.race([taken, exited])
     },
     onMessage: (listener) => void child.on('message', listener),

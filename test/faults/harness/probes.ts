@@ -11,6 +11,8 @@ export type FaultAction =
   | { kind: 'kill' }
   /** SIGSTOP, there, and SIGCONT after so long. */
   | { kind: 'freeze'; ms: number }
+  /** SIGSTOP, there, and SIGCONT when this resolves. */
+  | { kind: 'freeze-until'; thaw: () => Promise<unknown> }
   /** All its connections to the database are cut, then it goes on. */
   | { kind: 'cut' }
   /** The point throws. */
@@ -24,7 +26,7 @@ export interface Trap {
   matches: (subject: ProbeSubject, member: Member) => boolean | Promise<boolean>
   action: FaultAction
   /** Before the action, such as until the effect server has seen the call. */
-  first?: () => Promise<unknown>
+  first?: (hit: Hit) => Promise<unknown>
 }
 
 export interface Hit {
@@ -64,8 +66,8 @@ export const openProbes = (): Probes => {
     for (const set of traps) {
       const { trap } = set
       if (trap.point !== point || !(await trap.matches(subject, member)) || !traps.delete(set)) continue
-      await trap.first?.()
       const hit = { member, subject }
+      await trap.first?.(hit)
       switch (trap.action.kind) {
         case 'kill':
           await member.kill()
@@ -73,6 +75,10 @@ export const openProbes = (): Probes => {
         case 'freeze':
           void member.freeze(trap.action.ms)
           go('go') // waits in the channel until the process moves again
+          return set.spring(hit)
+        case 'freeze-until':
+          void member.freeze(trap.action.thaw())
+          go('go')
           return set.spring(hit)
         case 'cut':
           member.proxy.cut()

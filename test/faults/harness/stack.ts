@@ -13,6 +13,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import postgres from 'postgres'
 import { choosePort } from '../../../src/embedded/postmaster.ts'
+import type { EffectLog } from '../../invariants/effect-log.ts'
 import { createTestDatabase } from '../../support/database.ts'
 import { spawnScript, until, waitForExit, waitForLine } from '../../support/processes.ts'
 import type { Random } from '../../support/random.ts'
@@ -26,8 +27,12 @@ const GRACE_MS = 20_000
 /** A second on an idle machine; on a busy one processes are slow to start. */
 const READY_MS = 110_000
 export const LEASE_MS = 2_000
-/** In phase two everything settles within lease + 2 sweeps + 10 s (FAULTS), and what a busy machine adds. */
-export const SETTLE_MS = LEASE_MS + 2 * 2_000 + 10_000
+/** In phase two everything settles within lease + 2 sweeps + 10 s, on a machine that has time. */
+const SETTLE_MS = LEASE_MS + 2 * 2_000 + 10_000
+const READY_MS = 180_000
+
+/** That time, stretched by how many times over the cores are asked for. */
+export const settleMs = (): number => SETTLE_MS * Math.max(1, (os.loadavg()[0] ?? 0) / os.availableParallelism())
 
 /** A place where a process runs, and runs again. */
 export interface Slot {
@@ -48,7 +53,7 @@ export interface StackOptions {
   workerConcurrency?: number
   /** Of the database that the processes see; default: a new one on the suite's server. */
   databaseUrl?: string
-  /** Files of OPLEDGER_TYPES; default: harness/types.yaml and harness/types.mjs. */
+  /** Files of OPLEDGER_TYPES; default: those of harness/. */
   types?: readonly string[]
   env?: Readonly<Record<string, string>>
   /** False: who dies stays dead. */
@@ -63,9 +68,9 @@ export interface StackOptions {
 export interface Effects {
   url: string
   /** By effect key. */
-  log(): Promise<Record<string, { requests: number; applied: number }>>
+  log(): Promise<EffectLog>
   /** The log once it has stopped growing: requests of a process that was killed may still be on their way. */
-  idleLog(): Promise<Record<string, { requests: number; applied: number }>>
+  idleLog(): Promise<EffectLog>
   setLookup(mode: 'up' | 'down' | 'unknown'): Promise<void>
 }
 
@@ -93,7 +98,7 @@ const QUIET_MS = 300
 const startEffects = async (directory: string): Promise<Effects & { stop(): Promise<void> }> => {
   const child = spawnScript('effect-server.ts', ['0', path.join(directory, 'effects.log')])
   const url = (await waitForLine(child, /^effect server on /)).replace(/^effect server on /, '')
-  const log: Effects['log'] = async () => (await fetch(`${url}/_log`)).json() as ReturnType<Effects['log']>
+  const log: Effects['log'] = async () => (await fetch(`${url}/_log`)).json() as Promise<EffectLog>
   return {
     url,
     log,
@@ -146,7 +151,9 @@ export const openStack = async (options: StackOptions): Promise<Stack> => {
           PATH: process.env.PATH ?? '',
           HOME: process.env.HOME ?? '',
           DATABASE_URL: proxy.url,
-          OPLEDGER_TYPES: (options.types ?? [here('types.yaml'), here('types.mjs')]).join(','),
+          OPLEDGER_TYPES: (options.types ?? [here('types.yaml'), here('types-protocol.yaml'), here('types.mjs')]).join(
+            ',',
+          ),
           FAULTS_EFFECTS_URL: effects.url,
           LOG_LEVEL: 'info',
           ...(kind === 'api'
