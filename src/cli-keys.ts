@@ -1,33 +1,11 @@
 import type { Command } from 'commander'
-import { loadConfigFromProcess } from './config.ts'
+import { withDatabase } from './cli-database.ts'
 import { ConfigurationError } from './domain/errors.ts'
-import { startEmbeddedPostgres } from './embedded/postgres.ts'
-import { createLog } from './log.ts'
 import { createApiKey } from './services/api-keys.ts'
 import { SCOPES, type Scope } from './services/principal.ts'
 import { listApiKeys, revokeApiKey } from './storage/api-keys.ts'
-import { type Database, openDatabase } from './storage/database.ts'
-import { migrate } from './storage/migrate.ts'
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
-
-/** On the server of DATABASE_URL or, without it, on the embedded one: which may run already, and is shared then. */
-const withDatabase = async (work: (database: Database) => Promise<void>): Promise<void> => {
-  const config = loadConfigFromProcess('cli')
-  const embedded =
-    config.databaseUrl === null
-      ? await startEmbeddedPostgres({ dataDir: config.dataDir, log: createLog({ level: 'warn', name: 'keys' }) })
-      : null
-  const url = config.databaseUrl ?? embedded?.url ?? ''
-  await migrate({ url })
-  const database = openDatabase({ url, size: 1, name: 'opledger keys', prepare: config.databasePrepare })
-  try {
-    await work(database)
-  } finally {
-    await database.close()
-    await embedded?.stop()
-  }
-}
 
 const scopesOf = (text: string): Scope[] =>
   text.split(',').map((name) => {
@@ -52,7 +30,7 @@ export const addKeyCommands = (program: Command): void => {
     .option('--scopes <list>', `some of ${SCOPES.join(',')}`, SCOPES.join(','))
     .option('--expires-in-days <days>', 'valid for so long; without it, until it is revoked')
     .action((options: { name: string; scopes: string; expiresInDays?: string }) =>
-      withDatabase(async (database) => {
+      withDatabase('keys', async (database) => {
         const { id, key } = await createApiKey(database, {
           name: options.name,
           scopes: scopesOf(options.scopes),
@@ -66,7 +44,7 @@ export const addKeyCommands = (program: Command): void => {
     .command('list')
     .description('all keys, without their secrets')
     .action(() =>
-      withDatabase(async (database) => {
+      withDatabase('keys', async (database) => {
         for (const key of await database.query(listApiKeys)) {
           const state = key.revokedAt ? `revoked ${key.revokedAt}` : key.expiresAt ? `until ${key.expiresAt}` : 'valid'
           const used = key.lastUsedAt ? `last used ${key.lastUsedAt}` : 'never used'
@@ -79,7 +57,7 @@ export const addKeyCommands = (program: Command): void => {
     .description('end a key now')
     .argument('<id>', 'as `keys list` shows it')
     .action((id: string) =>
-      withDatabase(async (database) => {
+      withDatabase('keys', async (database) => {
         const revoked = UUID.test(id) && (await database.query((connection) => revokeApiKey(connection, id)))
         if (!revoked) throw new ConfigurationError(`there is no valid key ${id}: see \`opledger keys list\``)
         process.stdout.write('revoked\n')

@@ -2,6 +2,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import { Command } from 'commander'
 import { addKeyCommands } from './cli-keys.ts'
+import { addRestoredCommand } from './cli-restored.ts'
 import { loadConfigFromProcess } from './config.ts'
 import { runEntry } from './shutdown.ts'
 import { migrate } from './storage/migrate.ts'
@@ -52,6 +53,7 @@ program
   })
 
 addKeyCommands(program)
+addRestoredCommand(program)
 
 // A reader that has seen enough, like `head`, is no error.
 process.stdout.on('error', () => process.exit(0))

@@ -24,6 +24,7 @@ import type { Report } from '../storage/run/converge.ts'
 import { type RunnableItem, readDueRetries, readItems, readRetryAttempts, readWindow } from '../storage/run/window.ts'
 import { assertWindow } from './assert-window.ts'
 import type { RunContext } from './context.ts'
+import { askBeforeSend, mustAskFirst } from './doubted-send.ts'
 import type { HeldShard } from './held-shard.ts'
 import { returnUnclear, writePatiently } from './outcomes.ts'
 import { sentReport, unsentReport } from './reports.ts'
@@ -39,6 +40,7 @@ interface ClaimedItem extends RunnableItem {
   send: number
   attempt: number
   resend: boolean
+  explained: boolean
   /** Last instant, on our clock, at which the call may start. */
   sendByMs: number
 }
@@ -135,7 +137,14 @@ export const runExternal = async (
     cursor += items.length
     for (const item of items) {
       if (won.has(item.ord))
-        queue.push({ ...item, send: 1, attempt: 1, resend: false, sendByMs: lastSendMs(askedAtMs) })
+        queue.push({
+          ...item,
+          send: 1,
+          attempt: 1,
+          resend: false,
+          explained: false,
+          sendByMs: lastSendMs(askedAtMs),
+        })
     }
   }
 
@@ -219,37 +228,46 @@ export const runExternal = async (
       })
   }
 
-  const call = async (item: ClaimedItem): Promise<SendReport> => {
-    const standing = { ...subject, itemKey: item.key }
-    await probe('send-allowed', standing)
-    const sending = executor.send(
-      {
-        effectKey: item.effectKey,
-        step: item.step,
-        itemKey: item.key,
-        input: item.input,
-        operationId: formatId('op', lease.operationId),
-        type: type.name,
-        attempt: item.attempt,
-        traceparent,
-      },
-      item,
-    )
-    await probe('send-begun', standing)
-    const sent = await sending
-    await probe('send-answered', standing)
-    return sent
-  }
-
-  const send = (item: ClaimedItem): void => {
-    const nowMs = performance.now()
-    const window = {
-      nowMs,
+  const maySendNow = (item: ClaimedItem): boolean =>
+    held.mayGoOn &&
+    maySend({
+      nowMs: performance.now(),
       leaseEndsMs: held.leaseEndsMs,
       sendByMs: item.sendByMs,
       callTimeoutMs: executor.callTimeoutMs,
+    })
+
+  const makeCall = async (item: ClaimedItem): Promise<Report> => {
+    const standing = { ...subject, itemKey: item.key }
+    await probe('send-allowed', standing)
+    const call = {
+      effectKey: item.effectKey,
+      step: item.step,
+      itemKey: item.key,
+      input: item.input,
+      operationId: formatId('op', lease.operationId),
+      type: type.name,
+      attempt: item.attempt,
+      traceparent,
     }
-    if (!held.mayGoOn || !maySend(window)) {
+    if (mustAskFirst(held, item, call)) {
+      const found = await askBeforeSend(held, item, call)
+      held.step()
+      if (found !== null) return found
+      // asking took time, in which the gate may have closed
+      if (!maySendNow(item)) return unsentReport(item)
+    }
+    const startedAtMs = performance.now()
+    const sending = executor.send(call, item)
+    await probe('send-begun', standing)
+    const { outcome, downstreamError } = await sending
+    await probe('send-answered', standing)
+    meter.record({ type: type.name, durationMs: performance.now() - startedAtMs, downstreamError })
+    return sentReport(type, item, outcome)
+  }
+
+  const send = (item: ClaimedItem): void => {
+    if (!maySendNow(item)) {
       answered.push(unsentReport(item))
       return
     }
@@ -258,12 +276,9 @@ export const runExternal = async (
       return
     }
     inTheAir++
-    call(item)
+    makeCall(item)
       .then(
-        ({ outcome, downstreamError }) => {
-          meter.record({ type: type.name, durationMs: performance.now() - nowMs, downstreamError })
-          answered.push(sentReport(type, item, outcome))
-        },
+        (found) => answered.push(found),
         (error: unknown) => {
           // an executor promises not to throw; if one does, the call may have happened
           log.error({ err: error, effect_key: item.effectKey }, 'an executor threw')

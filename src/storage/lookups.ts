@@ -21,9 +21,9 @@ export interface DueLookup extends ShardKey {
   cancelled: boolean
   /** The effect takes another one back. */
   compensating: boolean
-  /** Since the last instant at which the send could still begin. */
+  /** Since the last instant at which the send could still begin, be it in a time that a restore has lost. */
   sinceSendByMs: number
-  /** Since the operation started: no send of it is older. */
+  /** Since the operation started, or the time began that a restore has lost: no send of it is older. */
   sinceStartMs: number
 }
 
@@ -91,8 +91,9 @@ export const takeDueLookups = async (
       returning c.*)
     select c.tenant_id, c.id, c.operation_id, c.shard, c.ord, c.type, c.item_key, e.step, c.effect_key, e.send, e.attempt,
       c.lookups, i.input, o.cancel_requested_at is not null as cancelled, o.compensates is not null as compensating,
-      (extract(epoch from clock_timestamp() - e.send_by) * 1000)::float8 as since_send_by_ms,
-      (extract(epoch from clock_timestamp() - coalesce(o.started_at, o.created_at)) * 1000)::float8 as since_start_ms
+      (extract(epoch from clock_timestamp() - greatest(e.send_by, (select max(restored_at) from restores))) * 1000)::float8
+        as since_send_by_ms,
+      (extract(epoch from clock_timestamp() - sends_since(o.created_at, o.started_at)) * 1000)::float8 as since_start_ms
     from taken c
       join effects e on e.tenant_id = c.tenant_id and e.effect_key = c.effect_key and e.operation_id = c.operation_id
         and e.ord = c.ord and e.state = 'uncertain'

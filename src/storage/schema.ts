@@ -609,3 +609,15 @@ export const bulkActionTargets = pgTable(
   },
   (table) => [primaryKey({ columns: [table.tenantId, table.bulkId, table.ord], name: 'bulk_action_targets_pkey' })],
 )
+
+export const restores = pgTable(
+  'restores',
+  {
+    restoredAt: timestamp('restored_at', { withTimezone: true, mode: 'string' })
+      .default(sql`clock_timestamp()`)
+      .notNull(),
+    lostSince: timestamp('lost_since', { withTimezone: true, mode: 'string' }).notNull(),
+    doubtUntil: timestamp('doubt_until', { withTimezone: true, mode: 'string' }).notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.restoredAt], name: 'restores_pkey' })],
+)

@@ -146,7 +146,7 @@ faultTest(
   async ({ runs, seed, random, count }) => {
     const account = openAccount(stack)
     await work(account, `f08-${seed}-learn`)
-    await settle(stack, account.ids(), { person: true })
+    await settle(stack, account.client, account.ids(), { person: true })
     await sleep(IDLE_MS) // what is sent with nothing to do
     const sites = faults.seen()
     expect(sites.length).toBeGreaterThan(50)
@@ -160,7 +160,7 @@ faultTest(
       const text = missed.map(({ site, blow }) => `${blow} ${describeSite(site)}`).join('\n')
       if (missed.length > 0) console.info(`F8: not sent again, ${missed.length} of ${shots.length}:\n${text}`)
       expect(missed.length).toBeLessThan(shots.length / 5)
-      await settle(stack, account.ids(), { person: true })
+      await settle(stack, account.client, account.ids(), { person: true })
       await account.end()
     }
     await account.close()

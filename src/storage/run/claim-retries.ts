@@ -11,6 +11,8 @@ export interface ClaimedRetry {
   attempt: number
   /** A repeat of a send whose outcome is unknown, allowed because the provider deduplicates by effect key. */
   resend: boolean
+  /** It was sent after the last restore, or found absent, and the ledger says so (storage/restores.ts). */
+  explained: boolean
 }
 
 /**
@@ -47,14 +49,20 @@ export const claimRetries = async (
         delete from item_retries r using fence f, operations o
         where r.tenant_id = f.tenant_id and r.operation_id = f.operation_id and r.ord = any(${ints(ords)}::int[])
           and o.tenant_id = f.tenant_id and o.id = f.operation_id and r.reason = 'idempotent_resend'
-          and clock_timestamp() - coalesce(o.started_at, o.created_at) >= ${resendWithinMs} * interval '1 ms'
+          and clock_timestamp() - sends_since(o.created_at, o.started_at) >= ${resendWithinMs} * interval '1 ms'
         returning r.tenant_id, r.operation_id, r.ord),
       asked_again as (
         update reconciliation_cases c set next_lookup_at = now(), last_lookup = 'resend expired' from expired x
         where c.tenant_id = x.tenant_id and c.operation_id = x.operation_id and c.ord = x.ord and c.closed_at is null),
       due as (
         select distinct on (r.effect_key) r.ord, r.effect_key, r.step, r.attempt, r.reason, r.prior_state, r.prior_class,
-          i.item_key, i.input_hash
+          i.item_key, i.input_hash,
+          exists (
+            select from effects p join ledger_entries l on l.tenant_id = p.tenant_id and l.operation_id = p.operation_id
+              and l.ord = p.ord and l.effect_key = p.effect_key and l.send = p.send
+            where p.tenant_id = r.tenant_id and p.effect_key = r.effect_key
+              and l.observed_at > (select max(restored_at) from restores)
+              and l.state <> 'uncertain' and l.reason_code is distinct from 'NOT_SENT') as explained
         from fence f
           join item_retries r on r.tenant_id = f.tenant_id and r.operation_id = f.operation_id and r.shard = f.shard
           join operation_items i on i.tenant_id = r.tenant_id and i.operation_id = r.operation_id and i.ord = r.ord
@@ -87,7 +95,8 @@ export const claimRetries = async (
       from fence f
       where s.tenant_id = f.tenant_id and s.operation_id = f.operation_id and s.shard = f.shard
       returning (select coalesce(jsonb_agg(jsonb_build_object('ord', w.ord, 'step', w.step, 'effectKey',
-        w.effect_key, 'send', w.send, 'attempt', w.attempt, 'resend', g.resend)), '[]') from won w join gone g using (ord)) as won`,
+        w.effect_key, 'send', w.send, 'attempt', w.attempt, 'resend', g.resend, 'explained', d.explained)), '[]')
+        from won w join gone g using (ord) join due d using (ord)) as won`,
   }))
   return row?.won ?? null
 }

@@ -31,6 +31,7 @@ interface ClaimedRow {
   stop_requested: 'pause' | 'cancel' | null
   switched_off: boolean
   compensating: boolean
+  doubt: { restoredMsAgo: number; predates: boolean } | null
 }
 
 const parse =
@@ -51,6 +52,7 @@ const parse =
     stopRequested: row.stop_requested,
     switchedOff: row.switched_off,
     compensating: row.compensating,
+    doubt: row.doubt,
   })
 
 const columns = (
@@ -100,7 +102,8 @@ export const claimReadyShards = async (
     from pick p join runnable r on r.type = p.type and r.version = p.type_version
     where s.tenant_id = p.tenant_id and s.operation_id = p.operation_id and s.shard = p.shard
     returning s.tenant_id, s.operation_id, s.shard, s.type, s.lease_epoch, s.from_ord, s.to_ord, s.cursor,
-      to_jsonb(s.steps) as steps, s.claims, s.isolate_until, s.stop_requested, s.compensating, false as switched_off`
+      to_jsonb(s.steps) as steps, s.claims, s.isolate_until, s.stop_requested, s.compensating, false as switched_off,
+      case when exists (select from restores) then restore_doubt(s.tenant_id, s.operation_id) end as doubt`
   return rows.map(parse(claim.workerId))
 }
 
@@ -136,7 +139,8 @@ export const claimExpiredShards = async (
     where s.tenant_id = p.tenant_id and s.operation_id = p.operation_id and s.shard = p.shard
     returning s.tenant_id, s.operation_id, s.shard, s.type, s.lease_epoch, s.from_ord, s.to_ord, s.cursor,
       to_jsonb(s.steps) as steps, s.claims, s.isolate_until, s.stop_requested, s.compensating,
-      exists (select from operation_types p where p.name = s.type and p.paused_at is not null) as switched_off`
+      exists (select from operation_types p where p.name = s.type and p.paused_at is not null) as switched_off,
+      case when exists (select from restores) then restore_doubt(s.tenant_id, s.operation_id) end as doubt`
   return rows.map(parse(claim.workerId))
 }
 

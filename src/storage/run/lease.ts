@@ -97,4 +97,9 @@ export interface ClaimedShard extends Lease {
   switchedOff: boolean
   /** Its items take applied effects back: see compensation.ts. */
   compensating: boolean
+  /**
+   * The database was taken back to an older point, and what was sent in the time that it lost may be an effect of this
+   * shard: see storage/restores.ts. `predates`: the operation is older than the restore.
+   */
+  doubt: { restoredMsAgo: number; predates: boolean } | null
 }

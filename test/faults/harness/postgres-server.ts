@@ -47,6 +47,8 @@ export interface PostgresServer {
   /** Of the data; processes of the server have it as their working directory. */
   readonly data: string
   readonly cluster: Cluster
+  /** Its version, when it is one of Debian's. */
+  readonly debian: string | undefined
   /** Returns when sessions are accepted: on an immediate stop or a kill, recovery comes first. */
   start(): Promise<void>
   /** Returns when none of its processes is left. */
@@ -204,6 +206,7 @@ export const openPostgresServer = async (options: PostgresServerOptions = {}): P
     port,
     data,
     cluster,
+    debian: options.debian,
     start,
     stop,
     async restart(mode) {

@@ -1,0 +1,48 @@
+import { type EffectCall, lookupOfStep, type SendOutcome } from '../domain/operation-type.ts'
+import { decideDoubtedSend, isDoubted } from '../domain/restore.ts'
+import { absenceStableAfterMs } from '../services/absence-report.ts'
+import { report } from '../services/evidence-reports.ts'
+import type { Report } from '../storage/run/converge.ts'
+import type { HeldShard } from './held-shard.ts'
+import { type Intent, sentReport } from './reports.ts'
+
+type ClaimedItem = Intent & { key: string; attempt: number; resend: boolean; explained: boolean }
+
+/** Whether the effect may have been sent in a time that a restore has lost: then it is asked about before it is sent. */
+export const mustAskFirst = ({ lease, executor }: HeldShard, item: ClaimedItem, call: EffectCall): boolean =>
+  executor.kind === 'external' &&
+  // its provider has promised that a repeat is no second effect
+  !item.resend &&
+  isDoubted(lease.doubt, { effectKey: call.effectKey, operationId: lease.operationId, explained: item.explained })
+
+/** Asks the provider. Null: it is absent, and may be sent. Never throws, as a lookup does not. */
+export const askBeforeSend = async (held: HeldShard, item: ClaimedItem, call: EffectCall): Promise<Report | null> => {
+  const { executor, lease, type } = held
+  const lookup = executor.kind === 'external' ? lookupOfStep(executor, call.step) : null
+  const found = lookup && (await lookup.find(call))
+  const decision = decideDoubtedSend({
+    lookup: found?.state ?? null,
+    stable: (lease.doubt?.restoredMsAgo ?? 0) >= absenceStableAfterMs(executor),
+    onAbsent: type.onAbsent,
+  })
+  switch (decision) {
+    case 'send':
+      return null
+    case 'applied':
+      return report(item, {
+        effect: 'applied',
+        item: 'applied',
+        reasonCode: 'FOUND_AFTER_RESTORE',
+        effectRef: (found?.state === 'applied' && found.effectRef) || null,
+        evidenceRef: found !== null && found.state !== 'unknown' ? found.evidenceRef : null,
+      })
+    case 'uncertain': {
+      const outcome: SendOutcome = {
+        state: 'uncertain',
+        reasonCode: 'DATABASE_RESTORED',
+        message: `it may have been sent before the database was restored; lookup: ${found?.state ?? 'none'}`,
+      }
+      return sentReport(type, item, outcome)
+    }
+  }
+}
