@@ -76,14 +76,16 @@ export const renderTable = (rows: readonly FaultRow[]): string => {
   ].join('\n')
 }
 
-const BEGIN = '<!-- table: written by npm run test:faults -- --record -->'
-const END = '<!-- /table -->'
+/** The places of the README that are written: what was run, and what F2 expects. */
+export type Place = 'table' | 'boundaries'
 
-/** The README with the table in its place. Throws when the place is missing. */
-export const replaceTable = (readme: string, text: string): string => {
-  const [from, to] = [readme.indexOf(BEGIN), readme.indexOf(END)]
-  if (from < 0 || to < from) throw new Error(`the README has no ${BEGIN} … ${END}`)
-  return `${readme.slice(0, from + BEGIN.length)}\n\n${text}\n\n${readme.slice(to)}`
+/** The README with the text in its place. Throws when the place is missing. */
+export const replaceTable = (readme: string, place: Place, text: string): string => {
+  const begin = `<!-- ${place}: written by npm run test:faults -- --record -->`
+  const end = `<!-- /${place} -->`
+  const [from, to] = [readme.indexOf(begin), readme.indexOf(end)]
+  if (from < 0 || to < from) throw new Error(`the README has no ${begin} … ${end}`)
+  return `${readme.slice(0, from + begin.length)}\n\n${text}\n\n${readme.slice(to)}`
 }
 
 export const describeRuns = (all: readonly SuiteRun[]): string => {

@@ -15,6 +15,7 @@ import os from 'node:os'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
+import { renderBoundaries } from './boundaries.ts'
 import type { FaultResult } from './harness/fault.ts'
 import { describeRuns, renderTable, replaceTable, type SuiteRun, sumUp } from './record.ts'
 
@@ -45,7 +46,8 @@ const record = (suiteRun: SuiteRun): void => {
   const kept = [...all.filter(({ source }) => source === suiteRun.source), suiteRun]
   fs.writeFileSync(RECORD, `${JSON.stringify(kept, null, 1)}\n`)
   const text = `${describeRuns(kept)}\n\n${renderTable(sumUp(kept))}`
-  fs.writeFileSync(README, replaceTable(fs.readFileSync(README, 'utf8'), text))
+  const readme = replaceTable(fs.readFileSync(README, 'utf8'), 'table', text)
+  fs.writeFileSync(README, replaceTable(readme, 'boundaries', renderBoundaries()))
 }
 
 const { values } = parseArgs({
