@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect } from 'vitest'
 import { seededRandom } from '../support/random.ts'
+import { type Account, openAccount } from './harness/account.ts'
 import type { Answer } from './harness/client.ts'
 import { faultTest } from './harness/fault.ts'
 import { openStack, type Stack } from './harness/stack.ts'
@@ -7,10 +8,15 @@ import { openStack, type Stack } from './harness/stack.ts'
 const CLIENTS = 100
 
 let stack: Stack
+let account: Account
 beforeAll(async () => {
   stack = await openStack({ apis: 2, workers: 1, random: seededRandom(14) })
+  account = openAccount(stack)
 })
-afterAll(() => stack.close())
+afterAll(async () => {
+  await account.close()
+  await stack.close()
+})
 
 const rowsWith = async (key: string): Promise<string[]> => {
   const rows = await stack.sql<{ id: string }[]>`select id::text as id from operations where idempotency_key = ${key}`
@@ -24,7 +30,7 @@ faultTest('F14', '100 POSTs with one key at two apis: one row, one id, no 5xx', 
   fault.each(async ({ seed }) => {
     const key = `f14-${seed}`
     const submission = { type: 'fault-grant', key, items: [{ key, input: {} }] }
-    const answers = await atOnce(CLIENTS, () => stack.client.trySubmit(submission))
+    const answers = await atOnce(CLIENTS, () => account.client.trySubmit(submission))
     expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([202]))
     expect(idsOf(answers).size).toBe(1)
     expect(await rowsWith(key)).toHaveLength(1)
@@ -45,13 +51,14 @@ faultTest(
         key,
         items: [{ key, input: { delay_ms: index % 4 } }],
       })
-      const answers = await atOnce(20, (index) => stack.client.trySubmit(submissionOf(index)))
+      const answers = await atOnce(20, (index) => account.client.trySubmit(submissionOf(index)))
       const accepted = answers.flatMap(({ status }, index) => (status === 202 ? [index % 4] : []))
       expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([202, 422]))
       expect(new Set(accepted).size).toBe(1)
       expect(answers.filter(({ status }) => status === 202)).toHaveLength(5)
       for (const { status, body } of answers) if (status === 422) expect(body.code).toBe('idempotency-key-reused')
       expect(await rowsWith(key)).toHaveLength(1)
+      await account.end()
     }),
 )
 
@@ -62,7 +69,7 @@ faultTest(
   (fault) =>
     fault.each(async ({ seed }) => {
       const key = `f15-order-${seed}`
-      const call = (body: unknown) => stack.client.tryCall('POST', '/operations', body, key)
+      const call = (body: unknown) => account.client.tryCall('POST', '/operations', body, key)
       const item = { key, input: { mode: 'ok', delay_ms: 1 } }
       const bodies = [
         { type: 'fault-grant', reason: 'why', items: [item] },
@@ -72,5 +79,6 @@ faultTest(
       expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([202]))
       expect(idsOf(answers).size).toBe(1)
       expect(await rowsWith(key)).toHaveLength(1)
+      await account.end()
     }),
 )

@@ -30,6 +30,7 @@ const EFFECT_MODES = [
   'error_before_apply',
   'error_after_apply',
   'never_answer',
+  'never_answer_once',
   'reset',
   'reset_once',
   'hang_then_duplicate',
@@ -199,6 +200,7 @@ const behave: Record<EffectMode, (exchange: Exchange) => void> = {
     answerJson(response, 500, {})
   },
   never_answer: () => {},
+  never_answer_once: (exchange) => (exchange.requests === 1 ? behave.never_answer(exchange) : behave.ok(exchange)),
   reset: ({ request }) => void request.socket.resetAndDestroy(),
   reset_once: (exchange) => (exchange.requests === 1 ? behave.reset(exchange) : behave.ok(exchange)),
   // The first request settles without an answer, and a repeat is told that it was consumed.

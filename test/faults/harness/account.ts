@@ -46,8 +46,8 @@ const factsOf = ({ kind, operationId, idempotencyKey, body }: CallFacts): Facts 
 }
 
 /** `fault-row` adds rows that nothing keeps from being there twice; its effect key stands with the item. */
-const rowsJudge = (stack: Stack): Judge => ({
-  types: ['fault-row'],
+const rowsJudge = (stack: Stack, types: readonly string[]): Judge => ({
+  types,
   async read() {
     const rows = await stack.sql<{ key: string; n: number }[]>`
       select i.effect_key as key, count(*)::int as n from fault_rows r join operation_items i using (item_key)
@@ -60,8 +60,11 @@ const rowsJudge = (stack: Stack): Judge => ({
 const CALLING = ['fault-grant', 'fault-asked', 'fault-patient', 'fault-hasty']
 const DEDUPLICATED = ['fault-once']
 
-/** `calling`: more types that call the effect server. */
-export const openAccount = (stack: Stack, calling: readonly string[] = []): Account => {
+/** `deduplicated`: types whose provider makes one effect of many requests with one key; `adding`: types like `fault-row`. */
+export const openAccount = (
+  stack: Stack,
+  types: { calling?: readonly string[]; deduplicated?: readonly string[]; adding?: readonly string[] } = {},
+): Account => {
   const history = createHistory()
   const record: Recorder = (facts, call) =>
     history.record(kindOf(facts), factsOf(facts), async () => {
@@ -71,9 +74,9 @@ export const openAccount = (stack: Stack, calling: readonly string[] = []): Acco
   const client = openClient(() => stack.apis.map(({ url }) => url), record)
   const read = () => stack.effects.log()
   const judges: Judge[] = [
-    { types: [...CALLING, ...calling], read },
-    { types: DEDUPLICATED, read, idempotent: true },
-    rowsJudge(stack),
+    { types: [...CALLING, ...(types.calling ?? [])], read },
+    { types: [...DEDUPLICATED, ...(types.deduplicated ?? [])], read, idempotent: true },
+    rowsJudge(stack, ['fault-row', ...(types.adding ?? [])]),
   ]
   const check = (phase: 'during' | 'end', expected: Expected, deadline?: number): Promise<Violation[]> =>
     checkInvariants({ history, sql: stack.sql, judges, expected, phase, ...(deadline ? { deadline } : {}) })

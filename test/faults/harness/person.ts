@@ -13,12 +13,15 @@ export interface Closed {
 
 const AT_ONCE = 8
 
-/** `absentToo`: the log is idle. Answers with what was closed; who was told that another was first has closed nothing. */
+/**
+ * `absentToo`: the log is idle, and what it does not show is closed as not applied, to be tried again unless `retry` is false.
+ * Answers with what was closed; who was told that another was first has closed nothing.
+ */
 export const closeCases = async (
   stack: Pick<Stack, 'effects'>,
   client: Client,
   ids: readonly string[],
-  { absentToo }: { absentToo: boolean },
+  { absentToo, retry = true }: { absentToo: boolean; retry?: boolean },
 ): Promise<Closed> => {
   const closed: Closed = { applied: 0, notApplied: 0 }
   const cases = (await Promise.all(ids.map((id) => client.openCases(id)))).flat()
@@ -30,7 +33,7 @@ export const closeCases = async (
     const evidence_ref = `effect log: ${found.effect_key}`
     const { status } = await client.resolve(
       found,
-      isApplied ? { resolution: 'applied', evidence_ref } : { resolution: 'not_applied', retry: true, evidence_ref },
+      isApplied ? { resolution: 'applied', evidence_ref } : { resolution: 'not_applied', retry, evidence_ref },
     )
     if (status === 200) closed[isApplied ? 'applied' : 'notApplied'] += 1
     else if (status !== 409) throw new Error(`resolving ${found.id} answered ${status}`)
