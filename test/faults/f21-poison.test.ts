@@ -21,7 +21,7 @@ beforeAll(async () => {
     random: seededRandom(21),
     types: [new URL('harness/poison-types.mjs', import.meta.url).pathname],
   })
-  account = openAccount(stack, { calling: ['poison-call'], adding: ['poison-row'] })
+  account = openAccount(stack)
 })
 afterAll(async () => {
   await account.close()

@@ -18,7 +18,7 @@ beforeAll(async () => {
     random: seededRandom(22),
     types: ['types.yaml', 'slow-types.mjs'].map((file) => new URL(`harness/${file}`, import.meta.url).pathname),
   })
-  account = openAccount(stack, { adding: ['slow-row'] })
+  account = openAccount(stack)
 })
 afterAll(async () => {
   await account.close()

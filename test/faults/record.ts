@@ -76,16 +76,14 @@ export const renderTable = (rows: readonly FaultRow[]): string => {
   ].join('\n')
 }
 
-/** The places of the README that are written: what was run, and what F2 expects. */
-export type Place = 'table' | 'boundaries'
-
-/** The README with the text in its place. Throws when the place is missing. */
-export const replaceTable = (readme: string, place: Place, text: string): string => {
-  const begin = `<!-- ${place}: written by npm run test:faults -- --record -->`
-  const end = `<!-- /${place} -->`
-  const [from, to] = [readme.indexOf(begin), readme.indexOf(end)]
-  if (from < 0 || to < from) throw new Error(`the README has no ${begin} … ${end}`)
-  return `${readme.slice(0, from + begin.length)}\n\n${text}\n\n${readme.slice(to)}`
+/**
+ * The README with `text` in the place called `name`: between `<!-- name: … -->` and `<!-- /name -->`. Throws when there is no
+ * such place.
+ */
+export const fillIn = (readme: string, name: string, text: string): string => {
+  const place = new RegExp(`(<!-- ${name}: [^\\n]*-->\\n)[^]*?(<!-- /${name} -->)`)
+  if (!place.test(readme)) throw new Error(`the README has no place called ${name}`)
+  return readme.replace(place, (_all, begin: string, end: string) => `${begin}\n${text}\n\n${end}`)
 }
 
 export const describeRuns = (all: readonly SuiteRun[]): string => {

@@ -17,7 +17,7 @@ import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { renderBoundaries } from './boundaries.ts'
 import type { FaultResult } from './harness/fault.ts'
-import { describeRuns, renderTable, replaceTable, type SuiteRun, sumUp } from './record.ts'
+import { describeRuns, fillIn, renderTable, type SuiteRun, sumUp } from './record.ts'
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url))
 const RECORD = fileURLToPath(new URL('record.json', import.meta.url))
@@ -46,8 +46,8 @@ const record = (suiteRun: SuiteRun): void => {
   const kept = [...all.filter(({ source }) => source === suiteRun.source), suiteRun]
   fs.writeFileSync(RECORD, `${JSON.stringify(kept, null, 1)}\n`)
   const text = `${describeRuns(kept)}\n\n${renderTable(sumUp(kept))}`
-  const readme = replaceTable(fs.readFileSync(README, 'utf8'), 'table', text)
-  fs.writeFileSync(README, replaceTable(readme, 'boundaries', renderBoundaries()))
+  const readme = fillIn(fs.readFileSync(README, 'utf8'), 'table', text)
+  fs.writeFileSync(README, fillIn(readme, 'boundaries', renderBoundaries()))
 }
 
 const { values } = parseArgs({

@@ -3,7 +3,6 @@
  * account belongs to the operations of one test or round; what others do in the same stack is not looked at.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { expect } from 'vitest'
 import { effectLog, type Judge } from '../../invariants/effect-log.ts'
 import { type WrongEvidence, wrongEvidence } from '../../invariants/effects-account.ts'
 import { waitUntilSettled } from '../../invariants/end-account.ts'
@@ -45,9 +44,9 @@ const factsOf = ({ kind, operationId, idempotencyKey, body }: CallFacts): Facts 
   }
 }
 
-/** `fault-row` adds rows that nothing keeps from being there twice; its effect key stands with the item. */
-const rowsJudge = (stack: Stack, types: readonly string[]): Judge => ({
-  types,
+/** Rows that nothing keeps from being there twice; the effect key stands with the item. */
+const rowsJudge = (stack: Stack): Judge => ({
+  types: ADDING,
   async read() {
     const rows = await stack.sql<{ key: string; n: number }[]>`
       select i.effect_key as key, count(*)::int as n from fault_rows r join operation_items i using (item_key)
@@ -57,14 +56,13 @@ const rowsJudge = (stack: Stack, types: readonly string[]): Judge => ({
 })
 
 /** The types of harness/, by what their provider promises. */
-const CALLING = ['fault-grant', 'fault-asked', 'fault-patient', 'fault-hasty']
+const CALLING = ['fault-grant', 'fault-asked', 'fault-patient', 'fault-hasty', 'fault-refused', 'poison-call']
 const DEDUPLICATED = ['fault-once']
+/** They add rows to `fault_rows`. */
+const ADDING = ['fault-row', 'poison-row', 'slow-row']
 
-/** `deduplicated`: types whose provider makes one effect of many requests with one key; `adding`: types like `fault-row`. */
-export const openAccount = (
-  stack: Stack,
-  types: { calling?: readonly string[]; deduplicated?: readonly string[]; adding?: readonly string[] } = {},
-): Account => {
+/** `calling`: more types that call the effect server. */
+export const openAccount = (stack: Stack, calling: readonly string[] = []): Account => {
   const history = createHistory()
   const record: Recorder = (facts, call) =>
     history.record(kindOf(facts), factsOf(facts), async () => {
@@ -74,14 +72,15 @@ export const openAccount = (
   const client = openClient(() => stack.apis.map(({ url }) => url), record)
   const read = () => stack.effects.log()
   const judges: Judge[] = [
-    { types: [...CALLING, ...(types.calling ?? [])], read },
-    { types: [...DEDUPLICATED, ...(types.deduplicated ?? [])], read, idempotent: true },
-    rowsJudge(stack, ['fault-row', ...(types.adding ?? [])]),
+    { types: [...CALLING, ...calling], read },
+    { types: DEDUPLICATED, read, idempotent: true },
+    rowsJudge(stack),
   ]
   const check = (phase: 'during' | 'end', expected: Expected, deadline?: number): Promise<Violation[]> =>
     checkInvariants({ history, sql: stack.sql, judges, expected, phase, ...(deadline ? { deadline } : {}) })
   const judge = (found: readonly Violation[]): void => {
-    expect([...new Set(found.map(describeViolation))].slice(0, TOLD_MAX)).toEqual([])
+    const told = [...new Set(found.map(describeViolation))]
+    if (told.length > 0) throw new Error(`${told.length} violations:\n${told.slice(0, TOLD_MAX).join('\n')}`)
   }
   return {
     client,
