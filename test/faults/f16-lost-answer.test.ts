@@ -9,6 +9,7 @@ import { seededRandom } from '../support/random.ts'
 import { type Account, openAccount } from './harness/account.ts'
 import { isFinal } from './harness/client.ts'
 import { faultTest } from './harness/fault.ts'
+import { settle } from './harness/phase-two.ts'
 import { openStack, type Stack } from './harness/stack.ts'
 import { ofKey } from './harness/traps.ts'
 
@@ -114,7 +115,7 @@ faultTest(
       const answer = await account.client.act('cancel', id)
       await trap.hit
       expect([200, 202]).toContain(answer.status)
-      await until(`${key} is over`, async () => isFinal(await account.client.get(id)), WAIT_MS)
+      await settle(stack, account.client, [id], { person: true })
       expect(await times(key, 'cancel_requested')).toBe(1)
       expect((await account.client.get(id)).status).toBe('cancelled')
     })
