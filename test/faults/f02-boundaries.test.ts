@@ -13,7 +13,7 @@ import { isFinal, NoAnswer, type Operation } from './harness/client.ts'
 import { type Fault, faultTest } from './harness/fault.ts'
 import type { FaultAction, Hit } from './harness/probes.ts'
 import { LEASE_MS, openStack, type Stack, settleMs } from './harness/stack.ts'
-import { ofKey, onceDone } from './harness/traps.ts'
+import { ofItem, ofKey, onceDone, readStanding, type Standing, within } from './harness/traps.ts'
 
 const WORKERS = 8
 /** Two workers more than runs, so that somebody is always there to take over. */
@@ -33,35 +33,18 @@ afterAll(async () => {
   await stack.close()
 })
 
-interface Standing {
-  state: string
-  epoch: number
-}
-
-/** What the database says of the only item of an operation, and how often its shard was claimed; null: no such operation. */
-const readItem = async (key: string): Promise<Standing | null> => {
-  const [row] = await stack.sql<{ state: string; epoch: number }[]>`
-    select s.lease_epoch::int as epoch, case when e.state = 'intent' then 'intent' else coalesce((
-      select l.state from ledger_entries l
-      where l.tenant_id = o.tenant_id and l.operation_id = o.id and l.state is not null
-      order by l.seq desc limit 1), 'unprocessed') end as state
-    from operations o join operation_shards s on s.tenant_id = o.tenant_id and s.operation_id = o.id
-      join operation_items i on i.tenant_id = o.tenant_id and i.operation_id = o.id
-      left join effects e on e.tenant_id = o.tenant_id and e.effect_key = i.effect_key
-    where o.idempotency_key = ${key}`
-  return row ?? null
-}
-
 /** A trap for one operation: its client may not know it yet. */
-const arm = (key: string, point: Boundary['point'], action: FaultAction, first?: (hit: Hit) => Promise<unknown>) =>
+const arm = (
+  key: string,
+  { point, at }: Pick<Boundary, 'point' | 'at'>,
+  action: FaultAction,
+  first?: (hit: Hit) => Promise<unknown>,
+) =>
   stack.probes.arm({
     point,
     action,
     ...(first ? { first } : {}),
-    matches: async (subject) =>
-      (await ofKey(stack, key)(subject)) &&
-      // passed before, with nothing to explain
-      (point !== 'orphans-explained' || (await readItem(key))?.state === 'uncertain'),
+    matches: at === null || at === 'open' ? ofKey(stack, key) : ofItem(stack, key, at),
   })
 
 const takeOver = async (key: string, { taken }: Boundary, epoch: number): Promise<void> => {
@@ -69,7 +52,7 @@ const takeOver = async (key: string, { taken }: Boundary, epoch: number): Promis
   await until(
     `${key} is taken over`,
     async () => {
-      const now = await readItem(key)
+      const now = await readStanding(stack, key)
       return now !== null && now.epoch > epoch && now.state === taken
     },
     TAKEN_MS,
@@ -123,12 +106,16 @@ const closeByHand = async (id: string, key: string, sent: boolean): Promise<void
   }
 }
 
+/** Where its first worker dies. */
+const EARLIER = {
+  orphaned: { point: 'send-answered', at: 'intent' },
+  unsettled: { point: 'shard-finished', at: 'applied' },
+} as const
+
 const strike = async (boundary: Boundary, action: Action, key: string): Promise<void> => {
   const { approach, point, at } = boundary
-  const earlier =
-    approach === 'plain'
-      ? null
-      : await arm(key, approach === 'orphaned' ? 'send-answered' : 'shard-finished', { kind: 'kill' })
+  const what = `somebody stands at ${point}`
+  const earlier = approach === 'plain' ? null : await arm(key, EARLIER[approach], { kind: 'kill' })
   let epoch = 0
   const thawed: Promise<void>[] = []
   const actions: Record<Action, FaultAction> = {
@@ -137,18 +124,16 @@ const strike = async (boundary: Boundary, action: Action, key: string): Promise<
     cut: { kind: 'cut' },
     throw: { kind: 'throw' },
   }
-  let stood: string | null = null
-  const trap = await arm(key, point, actions[action], async (hit) => {
+  let stood: Standing | null = null
+  const trap = await arm(key, boundary, actions[action], async (hit) => {
     if (point === 'send-begun') await onceDone(stack, `${key}-0`)(hit)
-    const now = await readItem(key)
-    epoch = now?.epoch ?? 0
-    stood = now?.state ?? null
+    stood = await readStanding(stack, key)
+    epoch = stood?.epoch ?? 0
   })
   const submitting = submit(boundary, key)
   submitting.catch(() => {})
-  const { member } = await trap.hit
-  if (at === 'open') expect(stood).not.toBeNull()
-  else expect(stood).toBe(at)
+  const { member } = await within(TAKEN_MS, what, trap.hit)
+  expect(stood === null).toBe(at === null)
   if (action === 'freeze') thawed.push(member.freeze(0))
   await earlier?.hit
   const id = await submitting
@@ -161,8 +146,8 @@ const strike = async (boundary: Boundary, action: Action, key: string): Promise<
   const { status, counts } = await settledAs(id, 'is over', isFinal)
   expect({ status, applied: counts.applied }).toEqual({ status: 'succeeded', applied: 1 })
   const cases = await account.client.call('GET', `/reconciliation?operation_id=${id}`)
-  const byHand = (cases.body.items as { resolved_by: string }[]).filter(
-    (found) => !found.resolved_by?.startsWith('system:'),
+  const byHand = (cases.body.items as { resolution: { source: string } | null }[]).filter(
+    ({ resolution }) => resolution?.source === 'operator',
   )
   expect(byHand).toHaveLength(fate === 'alone' ? 0 : 1)
   await checkTimes(boundary, key)

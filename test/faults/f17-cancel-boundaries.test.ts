@@ -13,7 +13,7 @@ import { expectOneEnd, expectTruthful } from './harness/cancels.ts'
 import { isFinal } from './harness/client.ts'
 import { faultTest } from './harness/fault.ts'
 import { openStack, type Stack } from './harness/stack.ts'
-import { makeGate, ofKey, onceDone } from './harness/traps.ts'
+import { makeGate, ofItem, ofKey, onceDone, type Standing, within } from './harness/traps.ts'
 
 const AT_ONCE = 4
 const WAIT_MS = 120_000
@@ -21,25 +21,32 @@ const WAIT_MS = 120_000
 /** What becomes of the only item: never sent, or done and told. `late`: it was allowed to be sent before the cancel. */
 type Fate = 'unsent' | 'done' | 'late'
 
-const BOUNDARIES: readonly (readonly [point: ProbePoint, type: 'fault-grant' | 'fault-row', fate: Fate])[] = [
-  ['submission-committed', 'fault-grant', 'unsent'],
-  ['shard-claimed', 'fault-grant', 'unsent'],
-  ['orphans-explained', 'fault-grant', 'unsent'],
-  ['run-started', 'fault-grant', 'unsent'],
-  ['window-read', 'fault-grant', 'unsent'],
-  ['intents-committed', 'fault-grant', 'unsent'],
-  ['send-allowed', 'fault-grant', 'late'],
-  ['send-begun', 'fault-grant', 'done'],
-  ['send-answered', 'fault-grant', 'done'],
-  ['outcome-committed', 'fault-grant', 'done'],
-  ['run-ended', 'fault-grant', 'done'],
-  ['shard-finished', 'fault-grant', 'done'],
-  ['settle-facts-read', 'fault-grant', 'done'],
-  ['settled', 'fault-grant', 'done'],
-  ['run-started', 'fault-row', 'unsent'],
-  ['batch-effects-taken', 'fault-row', 'unsent'],
-  ['batch-handled', 'fault-row', 'unsent'],
-  ['batch-committed', 'fault-row', 'done'],
+type Boundary = readonly [
+  point: ProbePoint,
+  type: 'fault-grant' | 'fault-row',
+  at: Standing['state'] | 'open',
+  fate: Fate,
+]
+
+const BOUNDARIES: readonly Boundary[] = [
+  ['submission-committed', 'fault-grant', 'open', 'unsent'],
+  ['shard-claimed', 'fault-grant', 'unprocessed', 'unsent'],
+  ['orphans-explained', 'fault-grant', 'unprocessed', 'unsent'],
+  ['run-started', 'fault-grant', 'unprocessed', 'unsent'],
+  ['window-read', 'fault-grant', 'unprocessed', 'unsent'],
+  ['intents-committed', 'fault-grant', 'intent', 'unsent'],
+  ['send-allowed', 'fault-grant', 'intent', 'late'],
+  ['send-begun', 'fault-grant', 'intent', 'done'],
+  ['send-answered', 'fault-grant', 'intent', 'done'],
+  ['outcome-committed', 'fault-grant', 'applied', 'done'],
+  ['run-ended', 'fault-grant', 'applied', 'done'],
+  ['shard-finished', 'fault-grant', 'applied', 'done'],
+  ['settle-facts-read', 'fault-grant', 'applied', 'done'],
+  ['settled', 'fault-grant', 'applied', 'done'],
+  ['run-started', 'fault-row', 'unprocessed', 'unsent'],
+  ['batch-effects-taken', 'fault-row', 'unprocessed', 'unsent'],
+  ['batch-handled', 'fault-row', 'unprocessed', 'unsent'],
+  ['batch-committed', 'fault-row', 'applied', 'done'],
 ]
 
 let stack: Stack
@@ -71,19 +78,19 @@ const timesDone = async (type: 'fault-grant' | 'fault-row', item: string): Promi
   return (await stack.sql`select from fault_rows where item_key = ${item}`).length
 }
 
-const cancelAt = async ([point, type, fate]: (typeof BOUNDARIES)[number], key: string): Promise<void> => {
+const cancelAt = async ([point, type, at, fate]: Boundary, key: string): Promise<void> => {
   const item = `${key}-${fate}`
   const gate = makeGate()
   const trap = await stack.probes.arm({
     point,
-    matches: ofKey(stack, key),
+    matches: at === 'open' ? ofKey(stack, key) : ofItem(stack, key, at),
     action: { kind: 'hold', until: () => gate.opened },
     ...(point === 'send-begun' ? { first: onceDone(stack, item) } : {}),
   })
   try {
     const submitting = account.client.submit({ type, key, items: [{ key: item, input: {} }] })
     submitting.catch(() => {})
-    await trap.hit
+    await within(WAIT_MS, `somebody stands at ${point}`, trap.hit)
     const id = await idOf(key)
     const answer = await account.client.act('cancel', id)
     gate.open()
@@ -117,7 +124,7 @@ faultTest(
     await Promise.all(
       Array.from({ length: fault.runs }, (_, index) =>
         limit(async () => {
-          const boundary = BOUNDARIES[index % BOUNDARIES.length] as (typeof BOUNDARIES)[number]
+          const boundary = BOUNDARIES[index % BOUNDARIES.length] as Boundary
           fault.count(1)
           await cancelAt(boundary, `f17-${fault.seed}-${index}`).catch((error: unknown) =>
             fault.fail(new Error(`a cancel at ${boundary[0]} of ${boundary[1]}`, { cause: error })),

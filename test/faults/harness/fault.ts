@@ -77,7 +77,7 @@ export const faultTest = (
     let skipped: string | null = null
     const fail = (error: unknown, at = seed): void => {
       failed.push(error)
-      console.error(`${fault}, seed ${at}: ${error instanceof Error ? error.stack : error}`)
+      console.error(`${fault}, seed ${at}:`, error) // with its causes
     }
     const self: Fault = {
       seed,
