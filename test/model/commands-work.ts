@@ -136,16 +136,21 @@ export const freeze = (slot: number, behaviour: Behaviour): Command =>
   })
 
 /** A zombie: it goes on as if nothing had happened, with claims that the fence has to refuse and with evidence that counts. */
-export const thaw = (choice: number, turn: Turn): Command =>
+export const thaw = (choice: number, turns: readonly Turn[]): Command =>
   command({
-    written: ['thaw', choice, turn],
+    written: ['thaw', choice, turns],
     check: (world) => world.frozen.length > 0,
     async run(world, system) {
       const run = pick(world.frozen, choice) as Run
-      const step = pick(stepsOfRun(world, run), turn.choice)
-      if (!step) throw new Error('a worker that holds a shard can always go on')
-      const told = await step.take(world, system, run, { ...turn, dies: false })
-      if (step.ends) world.frozen = world.frozen.filter((one) => one !== run)
-      return `a zombie ${told}`
+      const told: string[] = []
+      for (const turn of turns) {
+        if (!world.frozen.includes(run)) break
+        if (told.length > 0) await compare(world, system)
+        const step = pick(stepsOfRun(world, run), turn.choice)
+        if (!step) throw new Error('a worker that holds a shard can always go on')
+        told.push(await step.take(world, system, run, { ...turn, dies: false }))
+        if (step.ends) world.frozen = world.frozen.filter((one) => one !== run)
+      }
+      return `a zombie ${told.join('; ')}`
     },
   })
