@@ -81,7 +81,8 @@ describe.each([-HOUR_MS, HOUR_MS])(
       const fleet: WorkerFleet = openWorkerFleet({ databaseUrl: service.url, typeFiles: [file.file], env })
       let api: ApiProcess | null = null
       try {
-        ;[api] = await Promise.all([startApi({ databaseUrl: service.url, typeFiles: [file.file], env }), fleet.start()])
+        api = await startApi({ databaseUrl: service.url, typeFiles: [file.file], env })
+        await fleet.start()
         const url = api.url
         const post = async (body: object) => {
           const response = await fetch(`${url}/operations`, {
