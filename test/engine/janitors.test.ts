@@ -76,7 +76,7 @@ it('two of each janitor beside claims, cancels, pauses and bulk actions: no dead
         input: { target: i < 3 ? `shared-${n % 2 === 0 ? i : 2 - i}` : `${n}-${i}` },
       }))
       provider.answer(`${n}-4`, UNKNOWN)
-      provider.find(`${n}-4`, { state: 'applied' })
+      provider.find(`${n}-4`, { state: 'applied', evidenceRef: 'lookup' })
       provider.answer(`${n}-5`, BUSY)
       const deadlineAt = n % 4 === 3 ? new Date(Date.now() + 1_000).toISOString() : null
       const { id } = await service.submit('grant', items, {
