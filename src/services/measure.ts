@@ -1,6 +1,7 @@
 import { isFinal, OPERATION_STATUSES } from '../domain/operation.ts'
 import { DELIVERY_STATES } from '../domain/webhook.ts'
 import {
+  readOldestTransactionSeconds,
   readOpenOperations,
   readTypeGauges,
   readWebhookDeliveries,
@@ -77,12 +78,13 @@ const nothing = (type: string): TypeGauges => ({
 
 /** Gauges of the whole service, over all tenants. Every installed type and every open status has its series, also at 0. */
 export const measure = async ({ database, types }: Pick<ServiceContext, 'database' | 'types'>): Promise<Gauge[]> => {
-  const { operations, standing, windows, workers, webhooks } = await database.query(async (connection) => ({
+  const { operations, standing, windows, workers, webhooks, oldest } = await database.query(async (connection) => ({
     operations: await readOpenOperations(connection),
     standing: await readTypeGauges(connection),
     windows: await readTypeWindows(connection, WINDOW_MINUTES),
     workers: await readWorkersLive(connection),
     webhooks: await readWebhookDeliveries(connection),
+    oldest: await readOldestTransactionSeconds(connection),
   }))
   const found = new Map(standing.map((gauges) => [gauges.type, gauges]))
   const names = [...new Set([...types.list().map((type) => type.name), ...found.keys(), ...windows.keys()])].sort()
@@ -111,6 +113,12 @@ export const measure = async ({ database, types }: Pick<ServiceContext, 'databas
       help: 'Workers that send heartbeats.',
       labelNames: [],
       values: [{ labels: {}, value: workers }],
+    },
+    {
+      name: 'oldest_transaction_seconds',
+      help: 'Age of the oldest transaction that keeps dead rows from being removed, as far as the database role may see it: over 300, end it, as claims grow dearer with it.',
+      labelNames: [],
+      values: [{ labels: {}, value: oldest }],
     },
     {
       name: 'webhook_deliveries',

@@ -65,6 +65,22 @@ export const readWorkersLive = async ({ sql }: Connection): Promise<number> => {
   return row?.n ?? 0
 }
 
+/**
+ * Age of the oldest transaction that keeps dead rows of this database from being removed: of sessions, as far as the role may see
+ * them (its own; with pg_read_all_stats all), and of prepared transactions. 0: none.
+ */
+export const readOldestTransactionSeconds = async ({ sql }: Connection): Promise<number> => {
+  const [row] = await sql<{ seconds: number }>`
+    select coalesce(max(extract(epoch from clock_timestamp() - since)), 0)::float8 as seconds
+    from (
+      select xact_start as since from pg_stat_activity
+      where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'
+        and (backend_xmin is not null or backend_xid is not null)
+      union all
+      select prepared from pg_prepared_xacts where database = current_database()) t`
+  return row?.seconds ?? 0
+}
+
 /** Deliveries that have not arrived, per state. */
 export const readWebhookDeliveries = async ({ sql }: Connection): Promise<Map<string, number>> => {
   const rows = await sql<{ state: string; n: number }>`

@@ -34,7 +34,9 @@ describe('parseJsonBody', () => {
     ['a NUL in a key', '{"a":{"b\\u0000":1}}', '/a/b\uFFFD'],
     ['a half in a key', '{"\\ud800":1}', '/\uFFFD'],
     ['a NUL alone', '"\\u0000"', ''],
-  ])('refuses %s (case 65, case 67)', (_name, text, pointer) => expect(refusal(text)).toEqual({ code: 'invalid-text', pointer }))
+  ])('refuses %s (case 65, case 67)', (_name, text, pointer) =>
+    expect(refusal(text)).toEqual({ code: 'invalid-text', pointer }),
+  )
 
   it('keeps the text that only looks like an escape (case 67)', () => {
     expect(parse('"\\\\u0000 \\\\ud800"')).toBe('\\u0000 \\ud800')
@@ -87,42 +89,48 @@ describe('bodies on the wire', () => {
   })
   afterAll(() => edge.app.close())
 
-  it.each([5_000, 50_000, 500_000])('answers 400 to a depth of %i, open or closed, and lives (case 77)', async (depth) => {
-    for (const payload of ['['.repeat(depth), `${'{"a":'.repeat(depth)}1${'}'.repeat(depth)}`]) {
-      const answer = await edge.app.inject({
-        method: 'POST',
-        url: '/operations',
-        headers: { 'content-type': 'application/json' },
-        payload,
-      })
-      expect([answer.statusCode, answer.json().code]).toEqual([400, 'invalid-request'])
-    }
-    expect((await edge.app.inject('/livez')).statusCode).toBe(200)
-  })
+  it.each([5_000, 50_000, 500_000])(
+    'answers 400 to a depth of %i, open or closed, and lives (case 77)',
+    async (depth) => {
+      for (const payload of ['['.repeat(depth), `${'{"a":'.repeat(depth)}1${'}'.repeat(depth)}`]) {
+        const answer = await edge.app.inject({
+          method: 'POST',
+          url: '/operations',
+          headers: { 'content-type': 'application/json' },
+          payload,
+        })
+        expect([answer.statusCode, answer.json().code]).toEqual([400, 'invalid-request'])
+      }
+      expect((await edge.app.inject('/livez')).statusCode).toBe(200)
+    },
+  )
 
-  it.each(['cancel', 'pause', 'resume'])('takes no body, an empty one, {} and null alike: %s (case 83)', async (verb) => {
-    const outcomes: number[] = []
-    const bodies: [Record<string, string>, string | undefined][] = [
-      [{}, undefined],
-      [{ 'content-type': 'application/json' }, undefined],
-      [{ 'content-type': 'application/json', 'content-length': '0' }, ''],
-      [{ 'content-type': 'application/json; charset=utf-8' }, ' '],
-      [{ 'content-type': 'application/json' }, '{}'],
-      [{ 'content-type': 'application/json' }, 'null'],
-    ]
-    for (const [headers, payload] of bodies) {
-      const url = `/operations/${formatId('op', edge.fake.add().id)}/${verb}`
-      const answer = await edge.app.inject({
-        method: 'POST',
-        url,
-        headers,
-        ...(payload === undefined ? {} : { payload }),
-      })
-      outcomes.push(answer.statusCode)
-    }
-    expect(new Set(outcomes).size).toBe(1)
-    expect(outcomes[0]).toBeLessThan(300)
-  })
+  it.each(['cancel', 'pause', 'resume'])(
+    'takes no body, an empty one, {} and null alike: %s (case 83)',
+    async (verb) => {
+      const outcomes: number[] = []
+      const bodies: [Record<string, string>, string | undefined][] = [
+        [{}, undefined],
+        [{ 'content-type': 'application/json' }, undefined],
+        [{ 'content-type': 'application/json', 'content-length': '0' }, ''],
+        [{ 'content-type': 'application/json; charset=utf-8' }, ' '],
+        [{ 'content-type': 'application/json' }, '{}'],
+        [{ 'content-type': 'application/json' }, 'null'],
+      ]
+      for (const [headers, payload] of bodies) {
+        const url = `/operations/${formatId('op', edge.fake.add().id)}/${verb}`
+        const answer = await edge.app.inject({
+          method: 'POST',
+          url,
+          headers,
+          ...(payload === undefined ? {} : { payload }),
+        })
+        outcomes.push(answer.statusCode)
+      }
+      expect(new Set(outcomes).size).toBe(1)
+      expect(outcomes[0]).toBeLessThan(300)
+    },
+  )
 
   // what is hashed is the body as sent, with its key order left to the hash
   it('hands the body over as it was sent (case 35)', async () => {

@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { fillIn, findFaults, findNamedTests, namedTestsIn, parseRows, readTable } from '../cases.ts'
 
-describe('the table of cases', () => {
+// every test file is parsed: long on a busy machine
+describe('the table of cases', { timeout: 60_000 }, () => {
   it('names real tests for every row, or says why there is none', () => {
     expect(findFaults(parseRows(readTable()), findNamedTests())).toEqual([])
   })
