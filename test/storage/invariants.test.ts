@@ -9,6 +9,7 @@ import { toOperation } from '../../src/http/resources/operation.ts'
 import type { OperationView } from '../../src/services/views.ts'
 import type { EffectLog, Judge } from '../invariants/effect-log.ts'
 import { wrongEvidence } from '../invariants/effects-account.ts'
+import { waitUntilSettled } from '../invariants/end-account.ts'
 import { type CallFacts, createHistory, type History, operationIds } from '../invariants/history.ts'
 import { checkInvariants, type Run } from '../invariants/invariants.ts'
 import { checkLinearizable } from '../invariants/linearizable.ts'
@@ -91,10 +92,8 @@ beforeAll(async () => {
   })
   await untilStatus(service, one.id, 'reconciliation_required')
   await resolve(one.id, 'applied')
-  for (const id of [one.id, two.id, three.id, four.id]) {
-    await untilStatus(service, id, ['succeeded', 'partially_succeeded', 'cancelled'])
-    await poll(id)
-  }
+  await waitUntilSettled(sql, operationIds(history), { withinMs: 60_000 })
+  for (const id of [one.id, two.id, three.id, four.id]) await poll(id)
 })
 afterAll(async () => {
   await engine.drain()
