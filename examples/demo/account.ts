@@ -19,6 +19,9 @@ export interface Accounted {
   items: readonly Item[]
 }
 
+/** As in types.yaml: a request that waits for a connection starts within it. */
+const CALL_TIMEOUT_MS = 2_500
+
 /** I1 to I8: nothing is open in the end, and every effect of the grants and of the import is what the ledger calls it. */
 export const checkRun = async (
   { history, provider }: { history: History; provider: Provider },
@@ -29,7 +32,11 @@ export const checkRun = async (
   try {
     const keyOf = new Map(imported.items.map((item) => [item.key, item.effect_key]))
     const judges: Judge[] = [
-      { types: ['demo-grant'], read: () => Object.fromEntries(provider.entries()) },
+      {
+        types: ['demo-grant'],
+        read: () => Object.fromEntries(provider.entries()),
+        slackMs: () => CALL_TIMEOUT_MS + provider.lagMs(),
+      },
       {
         types: [imported.operation.type],
         // one row a place: its key is the table's

@@ -9,7 +9,7 @@ import { createHash } from 'node:crypto'
 import fs from 'node:fs'
 import http from 'node:http'
 import type { AddressInfo } from 'node:net'
-import type { EffectEntry } from '../../test/invariants/effect-log.ts'
+import { type EffectEntry, startLagMeter } from '../../test/invariants/effect-log.ts'
 
 /** What the provider does for good with a key, in shares of all keys; the rest is granted when asked. */
 const KEY_MOODS = [
@@ -43,6 +43,8 @@ interface ProviderEntry extends EffectEntry {
 export interface Provider {
   url: string
   entries(): ReadonlyMap<string, ProviderEntry>
+  /** How late it has been for anything: this process does more than provide. */
+  lagMs(): number
   /** How often it did what. */
   moods(): ReadonlyMap<Mood, number>
   close(): Promise<void>
@@ -77,6 +79,7 @@ export const startProvider = async (options: { seed: number; logFile: string }):
   const file = fs.openSync(options.logFile, 'a')
   const entries = new Map<string, ProviderEntry>()
   const moods = new Map<Mood, number>()
+  const lagMs = startLagMeter()
 
   const entryOf = (key: string): ProviderEntry => {
     const known = entries.get(key)
@@ -174,6 +177,7 @@ export const startProvider = async (options: { seed: number; logFile: string }):
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     entries: () => entries,
+    lagMs,
     moods: () => moods,
     close: () =>
       new Promise((resolve) => {

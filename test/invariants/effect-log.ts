@@ -1,3 +1,5 @@
+import { monitorEventLoopDelay } from 'node:perf_hooks'
+
 /** The judge's log: what the outside world was asked and what it did, per effect key, in the order in which it came. */
 
 export interface EffectEntry {
@@ -20,8 +22,20 @@ export interface Judge {
   read(): EffectLog | Promise<EffectLog>
   /** The provider promises to make one effect of requests with one key: then repeats are no fault of the service's. */
   idempotent?: boolean
-  /** An effect of this key was there before anybody asked for it. */
-  hadBefore?(key: string): boolean
+  /**
+   * How long after it was started a request may be seen by this judge, at most: what it was late itself (`startLagMeter`), and
+   * what a connection may take. Left out: ARRIVAL_SLACK_MS.
+   */
+  slackMs?(): number | Promise<number>
+}
+
+const LAG_RESOLUTION_MS = 20
+
+/** How late this process has been for anything, in ms: a judge that gets no CPU stamps what arrived long ago. */
+export const startLagMeter = (): (() => number) => {
+  const delay = monitorEventLoopDelay({ resolution: LAG_RESOLUTION_MS })
+  delay.enable()
+  return () => delay.max / 1e6
 }
 
 /** An account of effects that tells how often, and not when: rows of a table, for example. */

@@ -13,8 +13,8 @@ import type postgres from 'postgres'
 import type { EffectLog, Judge } from './effect-log.ts'
 import type { Violation } from './violation.ts'
 
-/** From the send to the judge's clock: a busy machine, not the network. What starts later than this is found. */
-export const ARRIVAL_SLACK_MS = 500
+/** From the send to the clock of a judge that says nothing of its own. What starts later than this is found. */
+const ARRIVAL_SLACK_MS = 500
 
 interface KeyRow {
   effect_key: string
@@ -99,10 +99,11 @@ export const checkEffects = async (
   { mayBeLate = () => false }: { mayBeLate?: ((key: string) => boolean) | undefined } = {},
 ): Promise<Violation[]> => {
   const before = await judge.read()
+  const slackMs = (await judge.slackMs?.()) ?? ARRIVAL_SLACK_MS
   const rows = sumOver(await readKeys(sql, ids, judge.types))
   const seen = rows.flatMap((row) => [
     ...judgeRepeats(row, before, judge),
-    ...(mayBeLate(row.effect_key) ? [] : judgeLate(row, before)),
+    ...(mayBeLate(row.effect_key) ? [] : judgeLate(row, before, slackMs)),
   ])
   const unproven = rows.filter((row) => (before[row.effect_key] ?? NEVER).applied < row.least)
   const after: EffectLog = unproven.length === 0 ? before : await judge.read()
@@ -129,9 +130,13 @@ const judgeMissing = ({ effect_key: subject, least, state }: KeyRow, log: Effect
     : [{ invariant: 'I3', subject, says: `is ${state}, and was done ${applied} times, not ${least}` }]
 }
 
-const judgeLate = ({ effect_key: subject, acknowledged_ms, operation_id }: KeyRow, log: EffectLog): Violation[] => {
+const judgeLate = (
+  { effect_key: subject, acknowledged_ms, operation_id }: KeyRow,
+  log: EffectLog,
+  slackMs: number,
+): Violation[] => {
   const last = (log[subject] ?? NEVER).arrivals.at(-1)
-  if (acknowledged_ms === null || last === undefined || last <= acknowledged_ms + ARRIVAL_SLACK_MS) return []
+  if (acknowledged_ms === null || last === undefined || last <= acknowledged_ms + slackMs) return []
   const ms = Math.round(last - acknowledged_ms)
   return [{ invariant: 'I6', subject, says: `was sent ${ms} ms after the cancel of ${operation_id} was acknowledged` }]
 }

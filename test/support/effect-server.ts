@@ -6,6 +6,7 @@
  *   POST /grants       header Idempotency-Key (percent-decoded) = effect key, body {mode?, delay_ms?, …}
  *   DELETE /grants/…   the same, with the key of a compensation: an effect that takes another one back
  *   GET  /grants/:key  200 {id} when applied, 404 when not; see `setLookup`
+ *   GET  /_lag         {lag_ms}: how late this process has been for anything
  *   GET  /_log         {key: entry}         POST /_lookup {"mode": "up" | "down" | "unknown"}
  *
  * As a process: node --import tsx test/support/effect-server.ts PORT [LOG_FILE]
@@ -14,6 +15,7 @@ import fs from 'node:fs'
 import http from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { pathToFileURL } from 'node:url'
+import { startLagMeter } from '../invariants/effect-log.ts'
 
 const EFFECT_MODES = [
   'ok',
@@ -225,6 +227,7 @@ export const startEffectServer = async (options: Options = {}): Promise<EffectSe
   let lookup: LookupMode = 'up'
   let inFlight = 0
   let inFlightMax = 0
+  const lagMs = startLagMeter()
 
   const send = (request: http.IncomingMessage, response: http.ServerResponse, text: string, at: number): void => {
     const key = decodeKey(String(request.headers['idempotency-key'] ?? ''))
@@ -255,7 +258,9 @@ export const startEffectServer = async (options: Options = {}): Promise<EffectSe
 
   const route = (request: http.IncomingMessage, response: http.ServerResponse, text: string, at: number): void => {
     const { pathname } = new URL(request.url ?? '/', 'http://effects')
-    if (pathname === '/_log') {
+    if (pathname === '/_lag') {
+      answerJson(response, 200, { lag_ms: lagMs() })
+    } else if (pathname === '/_log') {
       answerJson(response, 200, log.entries())
     } else if (pathname === '/_lookup') {
       lookup = JSON.parse(text).mode
