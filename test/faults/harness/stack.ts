@@ -27,7 +27,9 @@ const GRACE_MS = 20_000
 export const LEASE_MS = 2_000
 /** In phase two everything settles within lease + 2 sweeps + 10 s, on a machine that has time. */
 const SETTLE_MS = LEASE_MS + 2 * 2_000 + 10_000
-const READY_MS = 180_000
+const READY_MS = 120_000
+/** Of what a process printed that does not come up. */
+const TOLD_CHARS = 2_000
 
 /** That time, stretched by how many times over the cores are asked for. */
 export const settleMs = (): number => SETTLE_MS * Math.max(1, (os.loadavg()[0] ?? 0) / os.availableParallelism())
@@ -224,7 +226,12 @@ export const openStack = async (options: StackOptions): Promise<Stack> => {
     probes,
     directory,
     async ready() {
-      for (const slot of [...apis, ...workers]) await until(`${slot.kind} is ready`, () => isReady(slot), READY_MS)
+      for (const slot of [...apis, ...workers]) {
+        await until(`${slot.kind} is ready`, () => isReady(slot), READY_MS).catch((error: unknown) => {
+          const ends = JSON.stringify(slot.exits)
+          throw new Error(`${error}; ends before: ${ends}; it said: ${slot.member.output().slice(-TOLD_CHARS)}`)
+        })
+      }
     },
     async close() {
       closing = true
