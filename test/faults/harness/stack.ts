@@ -26,6 +26,7 @@ const RESTART_MS = { min: 100, max: 900 }
 const GRACE_MS = 20_000
 /** For all processes to start, on a machine that does much else. */
 const READY_MS = 100_000
+const OUTPUT_TAIL = 2_000
 export const LEASE_MS = 2_000
 /** In phase two everything settles within lease + 2 sweeps + 10 s (FAULTS), and what a busy machine adds. */
 export const SETTLE_MS = LEASE_MS + 2 * 2_000 + 10_000
@@ -220,7 +221,11 @@ export const openStack = async (options: StackOptions): Promise<Stack> => {
     probes,
     directory,
     async ready() {
-      for (const slot of [...apis, ...workers]) await until(`${slot.kind} is ready`, () => isReady(slot), READY_MS)
+      for (const slot of [...apis, ...workers]) {
+        await until(`${slot.kind} is ready`, () => isReady(slot), READY_MS).catch((error: unknown) => {
+          throw new Error(`${slot.kind} is not ready: ${slot.member.output().slice(-OUTPUT_TAIL)}`, { cause: error })
+        })
+      }
     },
     async close() {
       closing = true
