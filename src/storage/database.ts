@@ -17,7 +17,8 @@
  * that describes a statement it does not know yet, those behind it wait, and a client that is not reserved would send them
  * to the connection that replaces a lost one, each alone. A reserved one forgets them; here they are rejected. So no
  * statement of a dead transaction can land on a new connection: neither after a cut, nor after a lost COMMIT reply.
- * A COMMIT whose reply was lost surfaces as `database-unavailable`: the caller re-reads before it acts.
+ * A COMMIT whose reply was lost surfaces as `database-unavailable`: the caller re-reads before it acts. So does what stays in
+ * the way of a transaction (40001, 40P01, 55P03) after all its tries: it says nothing about the work, and is nobody's bug.
  *
  * Limits: `size` connections, QUEUE_MAX waiting callers, ACQUIRE_MS for a slot, STATEMENT_MS for a statement. The server
  * enforces the last one; when its answer is overdue by SILENCE_MS, the network went quiet and the slot is given up.
@@ -41,9 +42,12 @@ import {
 import { isDatabaseFault, isRetryable } from './database-faults.ts'
 
 export interface Database {
-  /** Autocommit statements. Retryable faults are the caller's: a statement may have committed. */
+  /** Autocommit statements, not repeated: one of several may have committed. */
   query<T>(work: (connection: Connection) => Promise<T>): Promise<T>
-  /** BEGIN … COMMIT; any error rolls back. 40001, 40P01 and 55P03 repeat the whole work, TRANSACTION_TRIES times at most. */
+  /**
+   * BEGIN … COMMIT; any error rolls back. 40001, 40P01 and 55P03 repeat the whole work: TRANSACTION_TRIES times at most, and
+   * none begins later than `statementMs` after the first, as somebody may be waiting for an answer.
+   */
   transaction<T>(work: (connection: TransactionConnection) => Promise<T>): Promise<T>
   /**
    * Locks, then works: BEGIN, the lock, the work and COMMIT leave in one round trip, and the work sees a snapshot that
@@ -79,9 +83,14 @@ interface Waiter {
   readonly timer: NodeJS.Timeout
 }
 
+/** Others were in the way, again and again. */
+const hindered = (cause: unknown): AppError =>
+  new AppError('database-unavailable', 'the database was too busy with the same rows', { cause })
+
 export const openDatabase = (options: DatabaseOptions): Database => {
   const acquireMs = options.acquireMs ?? ACQUIRE_MS
-  const silenceMs = (options.statementMs ?? STATEMENT_MS) + (options.silenceMs ?? SILENCE_MS)
+  const statementMs = options.statementMs ?? STATEMENT_MS
+  const silenceMs = statementMs + (options.silenceMs ?? SILENCE_MS)
   const free: Slot[] = []
   const waiters: Waiter[] = []
   const held = new Set<Slot>()
@@ -147,8 +156,7 @@ export const openDatabase = (options: DatabaseOptions): Database => {
   }
 
   const translated = (slot: Slot, error: unknown): unknown => {
-    if (error instanceof AppError) return error
-    if (!isDatabaseFault(error)) return error
+    if (error instanceof AppError || !isDatabaseFault(error)) return error
     // a fault of the connection leaves the slot in an unknown state: never reuse it
     slot.alive = false
     return lost(error)
@@ -159,7 +167,7 @@ export const openDatabase = (options: DatabaseOptions): Database => {
     try {
       return await work(slot.connection)
     } catch (error) {
-      throw translated(slot, error)
+      throw isRetryable(error) ? hindered(error) : translated(slot, error)
     } finally {
       release(slot)
     }
@@ -220,11 +228,13 @@ export const openDatabase = (options: DatabaseOptions): Database => {
     })
 
   const repeated = async <T>(attempt: () => Promise<T>): Promise<T> => {
+    const until = performance.now() + statementMs
     for (let tries = 1; ; tries++) {
       try {
         return await attempt()
       } catch (error) {
-        if (tries >= TRANSACTION_TRIES || !isRetryable(error)) throw error
+        if (!isRetryable(error)) throw error
+        if (tries >= TRANSACTION_TRIES || performance.now() > until) throw hindered(error)
       }
     }
   }

@@ -1,8 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, expect } from 'vitest'
+import { until } from '../support/processes.ts'
 import { seededRandom } from '../support/random.ts'
 import { type Account, openAccount } from './harness/account.ts'
-import { NoAnswer, type Submit } from './harness/client.ts'
+import { isFinal, NoAnswer, type Submit } from './harness/client.ts'
 import { faultTest } from './harness/fault.ts'
 import { openPostgresServer, type PostgresServer } from './harness/postgres-server.ts'
 import { prepareDatabase } from './harness/prepare-database.ts'
@@ -10,7 +11,7 @@ import { openStack, type Stack } from './harness/stack.ts'
 
 const RECOVERY_MS = 5_000
 const CLIENTS = 3
-/** Of a client between two operations: the queue must not grow faster than it is worked off. */
+/** Between two looks of a client at its operation. */
 const PAUSE_MS = 100
 const TRY_AGAIN_MS = 25
 
@@ -36,13 +37,13 @@ const submission = (): Submit => {
   return { type: type as string, key: `f07-${n}`, items }
 }
 
-/** Clients that submit one operation after the other, each until it is accepted. Answers with what ends them. */
+/** Clients that submit one operation after the other, each until it is accepted and over: no queue grows. Answers with what ends them. */
 const startLoad = ({ client }: Account): (() => Promise<void>) => {
   let over = false
   const clients = Array.from({ length: CLIENTS }, async () => {
     while (!over) {
-      await client.submit(submission())
-      await sleep(PAUSE_MS)
+      const id = await client.submit(submission())
+      while (!over && !isFinal(await client.get(id))) await sleep(PAUSE_MS)
     }
   })
   return async () => {
@@ -65,6 +66,15 @@ const awaitAccepted = async ({ client }: Account): Promise<number> => {
   }
 }
 
+/** After a crash PostgreSQL recovers by itself. */
+const untilUp = (): Promise<void> =>
+  until('the server is up', () =>
+    server.query('select 1').then(
+      () => true,
+      () => false,
+    ),
+  )
+
 /** Each leaves the server up. */
 const FAULTS = {
   'a fast restart': () => server.restart('fast'),
@@ -74,7 +84,7 @@ const FAULTS = {
   },
   'a session that is killed, and the recovery that follows': async () => {
     expect(await server.crashBackend('opledger worker')).toBe(true)
-    await server.query('select 1').catch(() => sleep(TRY_AGAIN_MS))
+    await untilUp()
   },
 } satisfies Record<string, () => Promise<void>>
 

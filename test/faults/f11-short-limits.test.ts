@@ -3,12 +3,15 @@ import postgres from 'postgres'
 import { afterAll, beforeAll, expect } from 'vitest'
 import { seededRandom } from '../support/random.ts'
 import { type Account, openAccount } from './harness/account.ts'
+import type { Answer } from './harness/client.ts'
 import { faultTest } from './harness/fault.ts'
 import { type FaultDatabase, openFaultDatabase } from './harness/fault-database.ts'
 import { openStack, type Stack } from './harness/stack.ts'
 
 const LIMIT_MS = 50
 const HELD_MS = 200
+/** How long statements are ended early. */
+const SHORT_MS = 4_000
 
 let database: FaultDatabase
 let stack: Stack
@@ -21,30 +24,41 @@ afterAll(async () => {
   await database?.drop()
 })
 
-/** Submits, reads, pauses, resumes and cancels. A client that is patient with 503 is told nothing but what is true. */
-const work = async ({ client }: Account, name: string): Promise<{ rows: string[]; calls: string[] }> => {
+/** Operations of both kinds, accepted before anything is short. */
+const submitAll = ({ client }: Account, name: string): Promise<string[]> => {
   const submit = (type: string, n: number, size: number, input: object): Promise<string> => {
     const key = `${name}-${type}-${n}`
-    return client.submit({
-      type,
-      key,
-      items: Array.from({ length: size }, (_, item) => ({ key: `${key}-${item}`, input })),
-    })
+    const items = Array.from({ length: size }, (_, item) => ({ key: `${key}-${item}`, input }))
+    return client.submit({ type, key, items })
   }
-  const rows = await Promise.all([0, 1, 2].map((n) => submit('fault-row', n, 150, {})))
-  const calls = await Promise.all([0, 1, 2].map((n) => submit('fault-asked', n, 12, { delay_ms: 50 })))
-  const [, paused = '', cancelled = ''] = calls
-  const act = async (kind: 'cancel' | 'pause' | 'resume', id: string): Promise<void> => {
-    const { status, body } = await client.act(kind, id)
-    expect([200, 202, 409], `${kind}: ${JSON.stringify(body)}`).toContain(status)
-  }
-  await Promise.all([
-    act('pause', paused).then(() => act('resume', paused)),
-    act('cancel', cancelled),
-    ...calls.map((id) => client.items(id)),
-    ...rows.map((id) => client.ledger(id)),
+  return Promise.all([
+    ...[0, 1, 2].map((n) => submit('fault-row', n, 300, {})),
+    ...[0, 1, 2].map((n) => submit('fault-asked', n, 30, { delay_ms: 100 })),
   ])
-  return { rows, calls }
+}
+
+const LOOKS = 6
+
+/** Asks again and again without patience: each answer is the truth, or 503. */
+const askAll = async ({ client }: Account, name: string, ids: readonly string[]): Promise<void> => {
+  const statuses: number[] = []
+  const tell = async (answer: Promise<Answer>): Promise<void> => {
+    const { status, headers } = await answer
+    statuses.push(status)
+    if (status >= 500) expect(headers['content-type']).toMatch(/^application\/problem\+json/)
+  }
+  const [, , , , paused = '', cancelled = ''] = ids
+  for (let look = 0; look < LOOKS; look++) {
+    const key = `${name}-late-${look}`
+    await Promise.all([
+      tell(client.trySubmit({ type: 'fault-row', key, items: [{ key, input: {} }] })),
+      ...ids.map((id) => tell(client.tryCall('GET', `/operations/${id}/ledger?limit=10`))),
+      tell(client.tryAct(look % 2 === 0 ? 'pause' : 'resume', paused)),
+      tell(client.tryAct('cancel', cancelled)),
+    ])
+  }
+  expect(statuses.filter((status) => ![200, 202, 409, 503].includes(status))).toEqual([])
+  await client.act('resume', paused)
 }
 
 /** Nothing was charged to an item: rows have no failure at all, calls none but an absence that a lookup has found. */
@@ -69,11 +83,14 @@ faultTest(
         `if current_setting('statement_timeout') = '${LIMIT_MS}ms' and nextval('faults.tries') % 12 = 0 then
            perform pg_sleep(${(4 * LIMIT_MS) / 1_000}); end if;`,
       )
+      const ids = await submitAll(account, `f11s-${seed}`)
       await database.limit({ statementMs: LIMIT_MS })
-      await work(account, `f11s-${seed}`)
+      const asked = askAll(account, `f11s-${seed}`, ids)
+      await sleep(SHORT_MS)
       await account.during()
       await database.calm()
       await database.limit(null)
+      await asked
       await account.end()
       await expectNoFailures()
       await account.close()
@@ -113,9 +130,10 @@ faultTest(
   ({ each }) =>
     each(async ({ seed }) => {
       const account = openAccount(stack)
+      const ids = await submitAll(account, `f11l-${seed}`)
       await database.limit({ lockMs: LIMIT_MS })
       const release = startHolding(database.url)
-      await work(account, `f11l-${seed}`)
+      await askAll(account, `f11l-${seed}`, ids)
       await account.during()
       expect(await release()).toBeGreaterThan(0)
       await database.limit(null)

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
 import postgres from 'postgres'
 import { Agent, request } from 'undici'
 import { afterAll, beforeAll, expect } from 'vitest'
@@ -14,11 +15,13 @@ const CLIENTS = 200
 const ACQUIRE_MS = 5_000
 /** Of 200 clients and a server on two busy cores. */
 const BUSY_MS = 10_000
-/** Longer than anybody waits for a connection. */
+/** Longer than anybody waits for a connection, and than a lease lasts that nobody renews. */
 const SLOW_MS = 1.5 * ACQUIRE_MS
 const WATCH_MS = 250
 /** Between the statements of one transaction; a busy machine included. */
 const IDLE_MS = 1_500
+
+const here = (file: string): string => fileURLToPath(new URL(`harness/${file}`, import.meta.url))
 
 let stack: Stack
 const agent = new Agent({ connections: CLIENTS, headersTimeout: 60_000 })
@@ -28,6 +31,7 @@ beforeAll(async () => {
     workers: 1,
     workerConcurrency: 2,
     random: seededRandom(23),
+    types: ['types.yaml', 'types.mjs', 'patient.yaml'].map(here),
     env: { DATABASE_POOL: String(POOL) },
   })
 })
@@ -72,7 +76,7 @@ const watch = (): (() => Promise<string[]>) => {
           and state like 'idle in transaction%' and clock_timestamp() - state_change > ${IDLE_MS} * interval '1 ms'`
       for (const { name, ms } of idle) found.add(`${name} was idle in a transaction for ${ms} ms`)
       const leases = await stack.sql<{ id: string }[]>`
-        select operation_id::text as id from operation_shards where state = 'leased' and lease_expires_at < clock_timestamp()`
+        select operation_id::text as id from operation_shards where state = 'leased' and lease_expires_at < now()`
       for (const { id } of leases) found.add(`a lease of ${id} ran out`)
       await sleep(WATCH_MS)
     }
@@ -90,10 +94,10 @@ faultTest(
   { short: 1, long: 20 },
   ({ each }) =>
     each(async ({ seed }) => {
-      const account = openAccount(stack)
+      const account = openAccount(stack, { calling: ['fault-patient'] })
       const key = `f23-${seed}`
       const items = Array.from({ length: 60 }, (_, n) => ({ key: `${key}-${n}`, input: { delay_ms: 400 } }))
-      const id = await account.client.submit({ type: 'fault-asked', key, items })
+      const id = await account.client.submit({ type: 'fault-patient', key, items })
       await until('it runs', async () => Object.keys(await stack.effects.log()).some((k) => k.startsWith(key)))
       const endWatch = watch()
 

@@ -80,7 +80,7 @@ for (const [name, begin] of Object.entries(FAULTS)) {
         await endListeners()
         const ids = await Promise.all(
           Array.from({ length: OPERATIONS }, (_, n) => {
-            const key = `f25-${name.slice(0, 3)}-${seed}-${index}-${n}`
+            const key = `f25-${name.length}-${seed}-${index}-${n}`
             const items = Array.from({ length: 12 }, (_, item) => ({
               key: `${key}-${item}`,
               input: { delay_ms: ITEM_MS },

@@ -20,6 +20,8 @@ beforeAll(async () => {
   await admin`create table facts (transaction text, step int)`
   await admin`create table locks (id int primary key)`
   await admin`insert into locks values (1)`
+  await admin.unsafe(`create function raise(code text) returns void language plpgsql as
+    $$ begin raise exception 'planted' using errcode = code; end $$`)
 })
 afterAll(async () => {
   await admin.end({ timeout: 1 })
@@ -291,22 +293,67 @@ test('case 95: a slot that does not become free within its deadline is an overlo
   expect(idle).toEqual([])
 })
 
-test('a lock that is not free in time is asked for again as a whole, and then told', async () => {
-  const database = open({ lockMs: 50 })
+test('a lock that is not free in time is asked for again as a whole, for as long as one statement may take, and then told', async () => {
+  const database = open({ lockMs: 300, statementMs: 1_000 })
+  await isUsableAgain(database)
   const holder = await admin.reserve()
   await holder`begin`
   await holder`select 1 from locks where id = 1 for no key update`
+  let tries = 0
   const error = await failure(
-    database.lockThenWork((sql) => ({
-      lock: sql`select 1 from locks where id = ${1} for no key update`,
-      work: write(sql, 1),
-    })),
+    database.lockThenWork((sql) => {
+      tries++
+      return { lock: sql`select 1 from locks where id = ${1} for no key update`, work: write(sql, 1) }
+    }),
   )
-  expect(error).toMatchObject({ code: '55P03' })
+  expect(error).toMatchObject({ ...UNAVAILABLE, cause: { code: '55P03' } })
+  expect(tries).toBeGreaterThan(1)
+  expect(tries, '300 ms each, and none after 1 s').toBeLessThanOrEqual(4)
   await holder`rollback`
   holder.release()
   expect(await committed()).toEqual([])
   await isUsableAgain(database)
+})
+
+/** Serialisation failure, deadlock, lock timeout: each rolls back a whole transaction, and says nothing about its work. */
+describe.each(['40001', '40P01', '55P03'])('SQLSTATE %s', (code) => {
+  const raise = (sql: Sql) => sql`select raise(${code})`
+  const waysOf = (
+    database: Database,
+    tried: () => void,
+  ): Record<'transaction' | 'pipeline', () => Promise<unknown>> => ({
+    transaction: () =>
+      database.transaction(async ({ sql }) => {
+        tried()
+        await write(sql, 1)
+        await raise(sql)
+      }),
+    pipeline: () =>
+      database.lockThenWork((sql) => {
+        tried()
+        return { lock: write(sql, 1), work: raise(sql) }
+      }),
+  })
+
+  test.each(['transaction', 'pipeline'] as const)(
+    'a %s is repeated so many times, and then told as 503',
+    async (way) => {
+      const database = open()
+      const pid = await database.query(({ sql }) => pidOf(sql))
+      let tries = 0
+      const error = await failure(waysOf(database, () => tries++)[way]())
+      expect(error).toMatchObject({ ...UNAVAILABLE, cause: { code } })
+      expect(tries).toBe(8)
+      expect(await committed()).toEqual([])
+      expect(await database.query(({ sql }) => pidOf(sql)), 'the connection is as good as before').toBe(pid)
+    },
+  )
+
+  test('a statement of its own is told as 503', async () => {
+    const database = open()
+    expect(await failure(database.query(({ sql }) => raise(sql)))).toMatchObject({ ...UNAVAILABLE, cause: { code } })
+    await isUsableAgain(database)
+  })
 })
 
 test('case 103: a server that has become read-only is a fault of the database, not of the work', async () => {
