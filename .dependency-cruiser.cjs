@@ -22,7 +22,12 @@ module.exports = {
     },
     only('domain-imports-nothing-of-ours', '^src/domain/', []),
     only('storage', '^src/storage/', ['^src/domain/']),
-    only('services', '^src/services/', ['^src/storage/', '^src/domain/', '^src/objects/object-store\\.ts$']),
+    only('services', '^src/services/', [
+      '^src/storage/',
+      '^src/domain/',
+      '^src/objects/object-store\\.ts$',
+      '^src/probe\\.ts$',
+    ]),
     only('objects', '^src/objects/', ['^src/domain/']),
     only('http', '^src/http/', ['^src/services/', '^src/domain/', '^src/log\\.ts$']),
     only('operation-types', '^src/operation-types/', ['^src/domain/']),

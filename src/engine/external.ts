@@ -16,6 +16,7 @@ import { formatId } from '../domain/ids.ts'
 import { maySend, sendByMs } from '../domain/lease.ts'
 import type { EffectCall, SendOutcome, SendReport } from '../domain/operation-type.ts'
 import { hasStep } from '../domain/steps.ts'
+import { probe } from '../probe.ts'
 import { reserveCalls } from '../storage/rate-limits.ts'
 import { claimIntents } from '../storage/run/claim-intents.ts'
 import { claimRetries, explainKnownKeys } from '../storage/run/claim-retries.ts'
@@ -73,6 +74,7 @@ export const runExternal = async (
   const hasSteps = lease.steps.length > 0
   // a compensation undoes an item as a whole
   const steps = lease.compensating ? [] : type.steps
+  const subject = { operationId: lease.operationId }
   const queue: ClaimedItem[] = []
   const answered: Report[] = []
   let ahead: RunnableItem[] = []
@@ -116,6 +118,7 @@ export const runExternal = async (
     const items = ahead.slice(0, room)
     assertWindow(items, cursor)
     if (!(await awaitRate(items.length))) return
+    await probe('window-read', subject)
     offered = items.map((item) => item.ord)
     const askedAtMs = performance.now()
     const won = await database.query((connection) =>
@@ -126,6 +129,7 @@ export const runExternal = async (
         sendByMs: type.leaseMs - executor.callTimeoutMs,
       }),
     )
+    await probe('intents-committed', subject)
     if (won === null) return refused()
     ahead = ahead.slice(items.length)
     cursor += items.length
@@ -147,6 +151,7 @@ export const runExternal = async (
       sendByMs: type.leaseMs - executor.callTimeoutMs,
       resendWithinMs: held.providerIdempotentMs - executor.callTimeoutMs,
     })
+    await probe('intents-committed', subject)
     if (won === null) {
       refused()
       return true
@@ -214,6 +219,28 @@ export const runExternal = async (
       })
   }
 
+  const call = async (item: ClaimedItem): Promise<SendReport> => {
+    const standing = { ...subject, itemKey: item.key }
+    await probe('send-allowed', standing)
+    const sending = executor.send(
+      {
+        effectKey: item.effectKey,
+        step: item.step,
+        itemKey: item.key,
+        input: item.input,
+        operationId: formatId('op', lease.operationId),
+        type: type.name,
+        attempt: item.attempt,
+        traceparent,
+      },
+      item,
+    )
+    await probe('send-begun', standing)
+    const sent = await sending
+    await probe('send-answered', standing)
+    return sent
+  }
+
   const send = (item: ClaimedItem): void => {
     const nowMs = performance.now()
     const window = {
@@ -231,20 +258,7 @@ export const runExternal = async (
       return
     }
     inTheAir++
-    executor
-      .send(
-        {
-          effectKey: item.effectKey,
-          step: item.step,
-          itemKey: item.key,
-          input: item.input,
-          operationId: formatId('op', lease.operationId),
-          type: type.name,
-          attempt: item.attempt,
-          traceparent,
-        },
-        item,
-      )
+    call(item)
       .then(
         ({ outcome, downstreamError }) => {
           meter.record({ type: type.name, durationMs: performance.now() - nowMs, downstreamError })

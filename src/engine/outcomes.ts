@@ -1,4 +1,5 @@
 /** How a run brings the outcomes of its sends home, whatever state the database and the lease are in. */
+import { probe } from '../probe.ts'
 import { convergeEvidence } from '../services/converge.ts'
 import { abortsBatch } from '../storage/database-faults.ts'
 import type { Evidence, Report } from '../storage/run/converge.ts'
@@ -49,6 +50,7 @@ export const writePatiently = async (
   const converged = await patiently(held, context, () =>
     convergeEvidence(context, lease, workerEvidence(held, reports), { doublesMatter: type.effect !== 'artifact' }),
   )
+  await probe('outcome-committed', { operationId: lease.operationId })
   if (converged === null) return
   if (converged === 'refused') {
     // one report that cannot be stored takes no other with it

@@ -2,6 +2,7 @@
  * The path of a shard through a worker, as a list of steps. The protocol that makes each step safe under a crash is
  * described in storage/run/lease.ts.
  */
+import { probe } from '../probe.ts'
 import { convergeEvidence } from '../services/converge.ts'
 import { report } from '../services/evidence-reports.ts'
 import { settleOperation } from '../services/settle.ts'
@@ -22,8 +23,12 @@ const ORPHAN_STEPS_MAX = 1_000
 
 /** Runs a shard until it has nothing to do, is told to stop, or is lost. Answers with the milliseconds until it is due again. */
 export const runShard = async (context: RunContext, held: HeldShard): Promise<number | null> => {
+  const subject = { operationId: held.lease.operationId }
+  await probe('shard-claimed', subject)
   await explainOrphans(context, held)
+  await probe('orphans-explained', subject)
   const traceparent = await start(context, held)
+  await probe('run-started', subject)
   const { executor } = held
   switch (executor.kind) {
     case 'external':
@@ -35,6 +40,7 @@ export const runShard = async (context: RunContext, held: HeldShard): Promise<nu
     case 'artifact':
       await runArtifact(context, held, executor, traceparent)
   }
+  await probe('run-ended', subject)
   return finish(context, held)
 }
 
@@ -83,6 +89,7 @@ const finish = async (context: RunContext, held: HeldShard): Promise<number | nu
   const finished = held.lost
     ? null
     : await finishShard(context.database, lease, { lastWaits: type.effect === 'artifact' })
+  await probe('shard-finished', { operationId: lease.operationId })
   if (finished?.state === 'done') await settleOperation(context, lease.tenantId, lease.operationId)
   context.wakeUps.send('change')
   return finished?.state === 'ready' ? finished.dueInMs : null

@@ -6,6 +6,7 @@
  */
 import { formatId } from '../domain/ids.ts'
 import type { Executor } from '../domain/operation-type.ts'
+import { probe } from '../probe.ts'
 import type { Sql } from '../storage/connection.ts'
 import type { Database } from '../storage/database.ts'
 import { abortsBatch } from '../storage/database-faults.ts'
@@ -111,6 +112,7 @@ export const runTransactional = async (
         ? await runSuspect(context, held, executor, batch)
         : await runBatch(database, held, executor, batch, null)
       if (outcomes === null) return
+      await probe('batch-committed', { operationId: lease.operationId })
       const tookMs = performance.now() - startedAtMs
       meter.record({ type: type.name, durationMs: tookMs, downstreamError: false })
       meter.items(
@@ -190,7 +192,9 @@ const runBatch = (
 ): Promise<BatchOutcome[]> =>
   database.transaction(async ({ sql }: { sql: Sql }) => {
     const { lease, type } = held
+    const subject = { operationId: lease.operationId }
     const won = await takeBatchEffects(sql, lease, batch.items)
+    await probe('batch-effects-taken', subject)
     const winners = batch.items.filter((item) => won.has(item.ord))
     const undoings = lease.compensating ? undoingsOf(winners) : []
     if (undoings.length > 0) await lockUndone(sql, lease.tenantId, undoings)
@@ -203,6 +207,7 @@ const runBatch = (
           items: winners,
           run: { tenantId: lease.tenantId, operationId: formatId('op', lease.operationId) },
         })
+    await probe('batch-handled', subject)
     const failed = new Set(outcomes.filter(({ item }) => item === 'failed').map(({ ord }) => ord))
     const undone = lease.compensating ? undoingsOf(winners.filter(({ ord }) => !failed.has(ord))) : []
     if (undone.length > 0) {

@@ -9,15 +9,15 @@ import pLimit from 'p-limit'
 import { lookupAfterMs } from '../domain/operation-type.ts'
 import type { Log } from '../log.ts'
 import type { ServiceContext } from '../services/context.ts'
-import { LOOKUP_HOLD_MS, lookUp } from '../services/lookup-case.ts'
+import { LOOKUP_TURNS, lookUp, lookupHoldMs } from '../services/lookup-case.ts'
 import { settleOperation } from '../services/settle.ts'
 import { closeExplainedDoubts, readExplainedDoubts, takeDueLookups } from '../storage/lookups.ts'
 import type { MaintenanceService } from './service.ts'
 import { workOnEach } from './work-on-each.ts'
 
 const EVERY_MS = 250
-const CASES_PER_RUN = 64
 const LOOKUPS_AT_ONCE = 16
+const CASES_PER_RUN = LOOKUPS_AT_ONCE * LOOKUP_TURNS
 
 export const reconciler = (context: ServiceContext, log: Log): MaintenanceService => {
   const limit = pLimit(LOOKUPS_AT_ONCE)
@@ -28,12 +28,13 @@ export const reconciler = (context: ServiceContext, log: Log): MaintenanceServic
         (executor.kind === 'external' && (lookupAfterMs(executor) !== null || providerIdempotentMs > 0)) ||
         (compensator?.kind === 'external' && compensator.lookup),
     )
-    .map((type) => type.name)
+  const names = types.map((type) => type.name)
+  const holdMs = lookupHoldMs(types)
 
   const lookUpDue = async (): Promise<number> => {
-    if (types.length === 0) return 0
+    if (names.length === 0) return 0
     const due = await context.database.query((connection) =>
-      takeDueLookups(connection, { types, limit: CASES_PER_RUN, holdMs: LOOKUP_HOLD_MS, only: null }),
+      takeDueLookups(connection, { types: names, limit: CASES_PER_RUN, holdMs, only: null }),
     )
     await Promise.all(
       due.map((found) =>

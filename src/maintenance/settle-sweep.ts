@@ -1,4 +1,5 @@
 import type { Log } from '../log.ts'
+import { probe } from '../probe.ts'
 import type { ServiceContext } from '../services/context.ts'
 import { settleOperation } from '../services/settle.ts'
 import { readUnsettled } from '../storage/settle.ts'
@@ -17,9 +18,10 @@ export const settleSweep = (
   everyMs: EVERY_MS,
   async runOnce() {
     const unsettled = await context.database.query((connection) => readUnsettled(connection, OPERATIONS_PER_RUN))
-    await workOnEach(unsettled, log, 'settling an operation', ({ tenantId, operationId }) =>
-      settleOperation(context, tenantId, operationId),
-    )
+    await workOnEach(unsettled, log, 'settling an operation', async ({ tenantId, operationId }) => {
+      await probe('unsettled-read', { operationId })
+      await settleOperation(context, tenantId, operationId)
+    })
     return { more: false }
   },
 })

@@ -1,6 +1,7 @@
 import { AppError } from '../domain/errors.ts'
 import { formatId } from '../domain/ids.ts'
 import {
+  type Executor,
   executorOf,
   type LookupOutcome,
   lookupOfStep,
@@ -9,6 +10,7 @@ import {
 } from '../domain/operation-type.ts'
 import { decideLookup, mayResend } from '../domain/reconciliation.ts'
 import { lookupDelayMs } from '../domain/retry.ts'
+import { probe } from '../probe.ts'
 import { readCase } from '../storage/cases.ts'
 import { type DueLookup, queueResend, scheduleLookup, takeDueLookups } from '../storage/lookups.ts'
 import { absenceReport, absenceStableAfterMs } from './absence-report.ts'
@@ -18,8 +20,28 @@ import { report } from './evidence-reports.ts'
 import type { Principal } from './principal.ts'
 import { settleOperation } from './settle.ts'
 
-/** How long a taken case belongs to whoever took it: longer than any lookup may take. */
-export const LOOKUP_HOLD_MS = 60_000
+/** A taken case waits for so many others of its turn, at most. */
+export const LOOKUP_TURNS = 4
+const HOLD_SLACK_MS = 5_000
+/** A resend that was queued is not asked about for so long: its own answer closes the case. */
+const RESEND_MS = 60_000
+
+/**
+ * How long a taken case belongs to whoever took it: longer than asking about it may take, and no longer, as a case whose
+ * taker died waits for so long.
+ */
+export const lookupHoldMs = (types: readonly Pick<OperationType, 'executor' | 'compensator'>[]): number =>
+  HOLD_SLACK_MS +
+  LOOKUP_TURNS *
+    Math.max(
+      0,
+      ...types.flatMap(({ executor, compensator }) => [...lookupTimeouts(executor), ...lookupTimeouts(compensator)]),
+    )
+
+const lookupTimeouts = (executor: Executor | null): number[] =>
+  executor?.kind !== 'external'
+    ? []
+    : [executor.lookup, ...(executor.stepLookups?.values() ?? [])].flatMap((lookup) => lookup?.timeoutMs ?? [])
 
 type LookupContext = Pick<ServiceContext, 'database' | 'wakeUps' | 'types'>
 
@@ -49,7 +71,7 @@ export const lookupCase = async (context: LookupContext, principal: Principal, c
     takeDueLookups(connection, {
       types: [found.type],
       limit: 1,
-      holdMs: LOOKUP_HOLD_MS,
+      holdMs: lookupHoldMs(type ? [type] : []),
       only: { tenantId: principal.tenantId, caseId },
     }),
   )
@@ -64,6 +86,8 @@ export const lookUp = async (context: LookupContext, due: DueLookup, actor: stri
   const type = context.types.get(due.type)
   const executor = type && executorOf(type, due.compensating)
   if (!type || executor?.kind !== 'external') return
+  const subject = { operationId: due.operationId, itemKey: due.itemKey }
+  await probe('lookup-taken', subject)
   const lookup = lookupOfStep(executor, due.step)
   const outcome: LookupOutcome =
     lookup === null || due.input === undefined
@@ -78,6 +102,7 @@ export const lookUp = async (context: LookupContext, due: DueLookup, actor: stri
           attempt: due.attempt,
           traceparent: null,
         })
+  await probe('lookup-answered', subject)
   const stableAfterMs = absenceStableAfterMs(executor)
   const decision = decideLookup({
     outcome: outcome.state,
@@ -156,7 +181,7 @@ const resend = async (context: LookupContext, type: OperationType, due: DueLooku
     cancelled: due.cancelled,
   })
   if (!allowed || !(await queueResend(context.database, due))) return false
-  await schedule(context, due, LOOKUP_HOLD_MS, 'resend queued')
+  await schedule(context, due, RESEND_MS, 'resend queued')
   await settleOperation(context, due.tenantId, due.operationId)
   context.wakeUps.send('work')
   return true

@@ -1,5 +1,6 @@
 import { AppError } from '../domain/errors.ts'
 import { decideResolution } from '../domain/reconciliation.ts'
+import { probe } from '../probe.ts'
 import { closeCase, noteCase, type OpenCase, readCase } from '../storage/cases.ts'
 import { closeExplainedDoubts } from '../storage/lookups.ts'
 import type { Report } from '../storage/run/converge.ts'
@@ -41,6 +42,7 @@ export const resolveCase = async (
     // still open, and nothing moved: its effect is in flight again, or was, and the case is about that send now
     throw now?.resolution === null ? resendInProgress() : alreadyResolved(now?.resolution ?? null)
   }
+  await probe('resolution-committed', { operationId: found.operationId })
   const { note } = request
   if (note !== null) await database.query((connection) => noteCase(connection, principal.tenantId, caseId, note))
 }

@@ -1,4 +1,5 @@
 import { canTransition, settle as decideStatus, isFinal, type OperationStatus } from '../domain/operation.ts'
+import { probe } from '../probe.ts'
 import { explainStopped } from '../storage/run/explain-stopped.ts'
 import { readSettleFacts, writeStatus } from '../storage/settle.ts'
 import type { ServiceContext } from './context.ts'
@@ -25,6 +26,7 @@ export const settleStatus = async (
   for (let tries = 0; tries < SETTLE_TRIES; tries++) {
     const facts = await database.query((connection) => readSettleFacts(connection, tenantId, operationId))
     if (!facts) return null
+    await probe('settle-facts-read', { operationId })
     if (facts.unexplainedSteps) {
       await explainStopped(database, { tenantId, operationId })
       wakeUps.send('change')
@@ -47,6 +49,7 @@ export const settleStatus = async (
       }),
     )
     if (written) {
+      await probe('settled', { operationId })
       wakeUps.send('change')
       return { status, awaited: final && written.awaited }
     }

@@ -1,4 +1,5 @@
 import { AppError } from '../domain/errors.ts'
+import { probe } from '../probe.ts'
 import { closeDraft, readDraft } from '../storage/drafts.ts'
 import type { ServiceContext } from './context.ts'
 import { draftTypeOf, noOperation, notDraft, uploadInProgress } from './draft-refusals.ts'
@@ -42,6 +43,7 @@ export const startDraft = async (
       steps: type.steps,
     })
     if (!closed) continue
+    await probe('start-committed', { operationId })
     wakeUps.send('work')
     wakeUps.send('change')
     return

@@ -1,5 +1,6 @@
 import { AppError } from '../domain/errors.ts'
 import { cancelDecision, isFinal, type OperationStatus, pauseDecision, resumeDecision } from '../domain/operation.ts'
+import { probe } from '../probe.ts'
 import type { OperationState } from '../storage/operation-state.ts'
 import { requestCancel, requestPause, resume, type StopRequest } from '../storage/stops.ts'
 import type { ServiceContext } from './context.ts'
@@ -71,6 +72,7 @@ export const cancelOperation = (
         return { status: decision.httpFinal ? 200 : 202 }
       case 'stop': {
         if (!(await requestCancel(context.database, change))) return 'changed'
+        await probe('cancel-committed', { operationId: id })
         context.wakeUps.send('stop')
         const settled = await settleOperation(context, principal.tenantId, id)
         const ranNothing = state.startedAt === null || state.status === 'paused'

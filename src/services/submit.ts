@@ -6,6 +6,7 @@
  * operation for ever: a unique index decides, and the loser reads the winner's hash. A client that lost our answer repeats
  * its request and gets the same operation.
  */
+import { probe } from '../probe.ts'
 import type { Database } from '../storage/database.ts'
 import { insertDependent } from '../storage/dependencies.ts'
 import type { OperationState } from '../storage/operation-state.ts'
@@ -54,10 +55,13 @@ export const submitOperation = async (
     if (earlier) return earlier
     throw error
   }
+  const subject = { operationId: submission.id, idempotencyKey: request.idempotencyKey }
+  await probe('submission-checked', subject)
   const stored =
     after.length === 0
       ? await context.writeSubmission(submission)
       : await insertDependent(context.database, { ...submission, after, afterWhen: request.afterWhen })
+  await probe('submission-committed', subject)
   if (!stored) {
     const earlier = await owner()
     if (earlier) return earlier

@@ -1,5 +1,4 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { openPausingProxy, type PausingProxy } from '../support/pausing-proxy.ts'
 import {
   eventually,
   expectConserved,
@@ -10,6 +9,7 @@ import {
 } from '../support/service.ts'
 import { startTestEngine, type TestEngine } from '../support/service-engine.ts'
 import { openProvider } from '../support/service-provider.ts'
+import { openTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts'
 
 // long enough that a busy machine does not end it by itself
 const LEASE_MS = 4_000
@@ -18,7 +18,7 @@ const BEAT_MS = LEASE_MS / 3
 const provider = openProvider()
 const types = [provider.type('grant', { leaseMs: LEASE_MS, concurrency: 2 })]
 let service: TestService
-let proxy: PausingProxy
+let proxy: TcpProxy
 let engines: TestEngine[] = []
 
 beforeAll(async () => {
@@ -26,7 +26,7 @@ beforeAll(async () => {
 })
 afterAll(() => service.close())
 beforeEach(async () => {
-  proxy = await openPausingProxy(service.url)
+  proxy = await openTcpProxy(service.url)
 })
 afterEach(async () => {
   proxy.resume()

@@ -5,7 +5,6 @@ import { finishShard } from '../../src/storage/run/finish.ts'
 import { renewLeases } from '../../src/storage/run/heartbeat.ts'
 import type { Lease } from '../../src/storage/run/lease.ts'
 import { type EffectServer, startEffectServer } from '../support/effect-server.ts'
-import { openPausingProxy } from '../support/pausing-proxy.ts'
 import { plantedType } from '../support/planted-operation.ts'
 import {
   eventually,
@@ -17,6 +16,7 @@ import {
 } from '../support/service.ts'
 import { startTestEngine, type TestEngine } from '../support/service-engine.ts'
 import { grantLookup, grantType, writeTypeFile } from '../support/service-types.ts'
+import { openTcpProxy } from '../support/tcp-proxy.ts'
 import { openWorkerFleet } from '../support/worker-process.ts'
 
 const LEASE_MS = 2_000
@@ -72,7 +72,7 @@ const shardOf = async (id: string) => {
 
 describe('a worker that lost its lease', () => {
   it('case 1, case 3, case 17: its late outcomes are kept as evidence, and its claims, moves and finish touch nothing', async () => {
-    const proxy = await openPausingProxy(service.url)
+    const proxy = await openTcpProxy(service.url)
     try {
       // only its heartbeats are cut off: what it has to say about its calls still arrives
       const zombie = await startTestEngine({ url: service.url, controlUrl: proxy.url, types: [type] })

@@ -3,16 +3,16 @@ import { sql as fragment } from 'drizzle-orm'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
 import { type Database, openDatabase } from '../../src/storage/database.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
-import { openPausingProxy, type PausingProxy } from '../support/pausing-proxy.ts'
+import { openTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts'
 
 let testDatabase: TestDatabase
-let proxy: PausingProxy
+let proxy: TcpProxy
 let database: Database
 beforeAll(async () => {
   testDatabase = await createTestDatabase()
 })
 beforeEach(async () => {
-  proxy = await openPausingProxy(testDatabase.url)
+  proxy = await openTcpProxy(testDatabase.url)
   database = openDatabase({ url: proxy.url, size: 1, name: 'quiet', statementMs: 1_000, silenceMs: 200 })
   await database.query(({ sql }) => sql`select 1`)
 })

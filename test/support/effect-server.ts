@@ -26,9 +26,11 @@ const EFFECT_MODES = [
   'busy_once',
   'apply_then_hang',
   'apply_then_reset',
+  'apply_once',
   'error_before_apply',
   'error_after_apply',
   'never_answer',
+  'never_answer_once',
   'reset',
   'reset_once',
   'hang_then_duplicate',
@@ -45,6 +47,9 @@ interface EffectEntry {
   applied: number
   firstAt: number
   lastAt: number
+  /** When each request arrived, and each effect was done: `Date.now()` here, in order. */
+  arrivals: number[]
+  appliedAt: number[]
 }
 
 export interface EffectServer {
@@ -76,6 +81,15 @@ interface LogLine {
 
 const TRICKLE_MS = 25
 
+const newEntry = (at: number): EffectEntry => ({
+  requests: 0,
+  applied: 0,
+  firstAt: at,
+  lastAt: at,
+  arrivals: [],
+  appliedAt: [],
+})
+
 class EffectLog {
   private readonly byKey = new Map<string, EffectEntry>()
   private readonly file: number | null
@@ -99,7 +113,7 @@ class EffectLog {
   }
 
   entry(key: string): EffectEntry {
-    return this.byKey.get(key) ?? { requests: 0, applied: 0, firstAt: 0, lastAt: 0 }
+    return this.byKey.get(key) ?? newEntry(0)
   }
 
   entries(): Record<string, EffectEntry> {
@@ -111,12 +125,15 @@ class EffectLog {
   }
 
   private count({ at, event, key }: LogLine): void {
-    const entry = this.byKey.get(key) ?? { requests: 0, applied: 0, firstAt: at, lastAt: at }
+    const entry = this.byKey.get(key) ?? newEntry(at)
     this.byKey.set(key, entry)
     entry.lastAt = at
-    if (event === 'applied') entry.applied += 1
-    else {
+    if (event === 'applied') {
+      entry.applied += 1
+      entry.appliedAt.push(at)
+    } else {
       entry.requests += 1
+      entry.arrivals.push(at)
       this.total += 1
     }
   }
@@ -148,6 +165,7 @@ interface Exchange {
   response: http.ServerResponse
   /** Records the effect, then names it. */
   apply(): { id: string }
+  key: string
   /** How often this key was requested, this request included. */
   requests: number
 }
@@ -168,6 +186,9 @@ const behave: Record<EffectMode, (exchange: Exchange) => void> = {
   gone: ({ response }) => answerJson(response, 404, {}),
   busy: ({ response }) => answerJson(response, 503, {}),
   busy_once: (exchange) => (exchange.requests === 1 ? behave.busy(exchange) : behave.ok(exchange)),
+  // a provider that deduplicates: a repeat is answered as the first request was
+  apply_once: ({ response, apply, key, requests }) =>
+    answerJson(response, 201, requests === 1 ? apply() : { id: `grant-${key}` }),
   apply_then_hang: ({ apply }) => void apply(),
   apply_then_reset: ({ request, apply }) => {
     apply()
@@ -179,6 +200,7 @@ const behave: Record<EffectMode, (exchange: Exchange) => void> = {
     answerJson(response, 500, {})
   },
   never_answer: () => {},
+  never_answer_once: (exchange) => (exchange.requests === 1 ? behave.never_answer(exchange) : behave.ok(exchange)),
   reset: ({ request }) => void request.socket.resetAndDestroy(),
   reset_once: (exchange) => (exchange.requests === 1 ? behave.reset(exchange) : behave.ok(exchange)),
   // The first request settles without an answer, and a repeat is told that it was consumed.
@@ -204,11 +226,11 @@ export const startEffectServer = async (options: Options = {}): Promise<EffectSe
   let inFlight = 0
   let inFlightMax = 0
 
-  const send = (request: http.IncomingMessage, response: http.ServerResponse, text: string): void => {
+  const send = (request: http.IncomingMessage, response: http.ServerResponse, text: string, at: number): void => {
     const key = decodeKey(String(request.headers['idempotency-key'] ?? ''))
     const body: { mode?: string; delay_ms?: number } = text === '' ? {} : JSON.parse(text)
     const mode = EFFECT_MODES.find((known) => known === body.mode) ?? 'ok'
-    log.write({ at: Date.now(), event: 'request', key, mode })
+    log.write({ at, event: 'request', key, mode })
     inFlight += 1
     inFlightMax = Math.max(inFlightMax, inFlight)
     response.on('close', () => {
@@ -219,7 +241,7 @@ export const startEffectServer = async (options: Options = {}): Promise<EffectSe
       log.write({ at: Date.now(), event: 'applied', key, mode })
       return { id: `grant-${key}` }
     }
-    const act = (): void => behave[mode]({ request, response, apply, requests })
+    const act = (): void => behave[mode]({ request, response, apply, key, requests })
     if (body.delay_ms) setTimeout(act, body.delay_ms)
     else act()
     for (const waiter of waiters) if (log.total >= waiter.count) waiter.resolve()
@@ -231,7 +253,7 @@ export const startEffectServer = async (options: Options = {}): Promise<EffectSe
     return log.entry(key).applied > 0 ? [200, { id: `grant-${key}` }] : [404, {}]
   }
 
-  const route = (request: http.IncomingMessage, response: http.ServerResponse, text: string): void => {
+  const route = (request: http.IncomingMessage, response: http.ServerResponse, text: string, at: number): void => {
     const { pathname } = new URL(request.url ?? '/', 'http://effects')
     if (pathname === '/_log') {
       answerJson(response, 200, log.entries())
@@ -243,14 +265,15 @@ export const startEffectServer = async (options: Options = {}): Promise<EffectSe
     } else if (request.method === 'GET') {
       answerJson(response, ...find(decodeURIComponent(pathname.slice('/grants/'.length))))
     } else {
-      send(request, response, text)
+      send(request, response, text, at)
     }
   }
 
   const server = http.createServer((request, response) => {
+    const at = Date.now()
     // A client that goes away in the middle of its request did nothing here.
     readBody(request)
-      .then((text) => route(request, response, text))
+      .then((text) => route(request, response, text, at))
       .catch(() => response.destroy())
   })
   // Longer than any test: an idle socket closed under a POST makes it rightly uncertain, and the test flaky.

@@ -1,38 +1,5 @@
-import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
-import os from 'node:os'
-import path from 'node:path'
 import type { TestProject } from 'vitest/node'
-import { startEmbeddedPostgres } from '../../src/embedded/postgres.ts'
-import { createLog } from '../../src/log.ts'
-import { migrate } from '../../src/storage/migrate.ts'
-import { createTemplate } from './database.ts'
+import { providePostgres } from './test-postgres.ts'
 
-declare module 'vitest' {
-  interface ProvidedContext {
-    /** A superuser's URL of the run's PostgreSQL. */
-    databaseUrl: string
-  }
-}
-
-/** One PostgreSQL for the run, with one migrated template that every test file clones. */
-export default async (project: TestProject): Promise<() => Promise<void>> => {
-  const dataDir = mkdtempSync(path.join(os.tmpdir(), 'opledger-test-'))
-  chmodSync(dataDir, 0o755) // as root, PostgreSQL runs under another uid and has to get through
-  const server = await startEmbeddedPostgres({
-    dataDir,
-    log: createLog({ level: 'warn', name: 'test' }),
-    settings: { fsync: 'off', max_connections: '200' },
-  })
-  const stop = async () => {
-    await server.stop()
-    rmSync(dataDir, { recursive: true, force: true })
-  }
-  try {
-    await migrate({ url: await createTemplate(server.url) })
-  } catch (error) {
-    await stop()
-    throw error
-  }
-  project.provide('databaseUrl', server.url)
-  return stop
-}
+export default (project: TestProject): Promise<() => Promise<void>> =>
+  providePostgres(project, { fsync: 'off', max_connections: '200' })

@@ -39,10 +39,14 @@ export const waitForExit = async (child: ChildProcess): Promise<{ code: number |
 const UNTIL_MS = 30_000
 
 /** Polls a fact until it holds; an error names what never came true. */
-export const until = async (what: string, holds: () => boolean | Promise<boolean>): Promise<void> => {
-  const giveUpAt = performance.now() + UNTIL_MS
+export const until = async (
+  what: string,
+  holds: () => boolean | Promise<boolean>,
+  withinMs = UNTIL_MS,
+): Promise<void> => {
+  const giveUpAt = performance.now() + withinMs
   while (!(await holds())) {
-    if (performance.now() > giveUpAt) throw new Error(`not within ${UNTIL_MS / 1000} s: ${what}`)
+    if (performance.now() > giveUpAt) throw new Error(`not within ${withinMs / 1000} s: ${what}`)
     await sleep(20)
   }
 }

@@ -25,8 +25,8 @@ import { readUnsettled } from '../../src/storage/settle.ts'
 import { requestCancel, requestPause, resume } from '../../src/storage/stops.ts'
 import { plantedType, plantedTypes } from './planted-operation.ts'
 import { NO_WAKE_UPS, TENANT } from './races.ts'
+import type { Random } from './random.ts'
 import { findViolations } from './storm-audit.ts'
-import type { Random } from './storm-random.ts'
 
 const RETRY = { maxAttempts: 3, baseMs: 1, maxMs: 5 }
 export const STEPPED = plantedType('stepped', { retry: RETRY, steps: ['a', 'b', 'c'] })

@@ -25,8 +25,8 @@ import {
 } from '../../src/storage/run/window.ts'
 import { markStarted } from '../../src/storage/settle.ts'
 import { expireLease, NO_WAKE_UPS } from './races.ts'
+import type { Random } from './random.ts'
 import { answer, bringHome, EXTERNAL, type Sent, STEPPED, type Storm, TRANSACTIONAL } from './storm-actors.ts'
-import type { Random } from './storm-random.ts'
 
 const WINDOW = 4
 const STEPS_MAX = 10

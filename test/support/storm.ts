@@ -15,6 +15,7 @@ import { createLog } from '../../src/log.ts'
 import { type Database, openDatabase } from '../../src/storage/database.ts'
 import { migrate } from '../../src/storage/migrate.ts'
 import { items, storeOperation, wipe } from './races.ts'
+import { type Random, seededRandom } from './random.ts'
 import {
   audit,
   beat,
@@ -33,7 +34,6 @@ import {
   TRANSACTIONAL,
 } from './storm-actors.ts'
 import { findViolations } from './storm-audit.ts'
-import { type Random, seededRandom } from './storm-random.ts'
 import { workOnce } from './storm-worker.ts'
 
 const ITEMS = 12

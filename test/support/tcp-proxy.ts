@@ -1,6 +1,7 @@
 /**
  * A TCP proxy in front of PostgreSQL that understands just enough of its protocol to meet one statement: to cut the
  * connection before it, or to let the server carry it out and lose the reply. (PostgreSQL documentation, "Message Formats".)
+ * It can also go quiet, refuse, and lead to another server, as networks do.
  */
 import { once } from 'node:events'
 import net, { type AddressInfo } from 'node:net'
@@ -18,6 +19,13 @@ export interface TcpProxy {
   /** Refuses new connections and cuts those there are. */
   refuse(): Promise<void>
   accept(): Promise<void>
+  /** Cuts the connections there are; new ones are welcome. */
+  cut(): void
+  /** From now on nothing passes, in either direction; connections stay open and new ones wait. */
+  pause(): void
+  resume(): void
+  /** New connections go to this server; those there are stay where they are. */
+  leadTo(databaseUrl: string): void
   close(): Promise<void>
 }
 
@@ -59,9 +67,13 @@ const statementReader = () => {
   }
 }
 
-export const openTcpProxy = async (databaseUrl: string, decide: (statement: string) => Verdict): Promise<TcpProxy> => {
-  const target = new URL(databaseUrl)
+export const openTcpProxy = async (
+  databaseUrl: string,
+  decide: (statement: string) => Verdict = () => 'pass',
+): Promise<TcpProxy> => {
+  let target = new URL(databaseUrl)
   const sockets = new Set<net.Socket>()
+  let paused = false
 
   const server = net.createServer((client) => {
     const upstream = net.connect(Number(target.port), target.hostname)
@@ -71,6 +83,7 @@ export const openTcpProxy = async (databaseUrl: string, decide: (statement: stri
     }
     for (const socket of [client, upstream]) {
       sockets.add(socket)
+      if (paused) socket.pause()
       socket.on('error', cut)
       socket.on('close', () => {
         sockets.delete(socket)
@@ -117,16 +130,31 @@ export const openTcpProxy = async (databaseUrl: string, decide: (statement: stri
   url.hostname = '127.0.0.1'
   url.port = String(port)
 
+  const cutAll = (): void => {
+    for (const socket of sockets) socket.destroy()
+  }
   const refuse = async (): Promise<void> => {
     const closed = once(server, 'close')
     server.close()
-    for (const socket of sockets) socket.destroy()
+    cutAll()
     await closed
   }
   return {
     url: url.href,
     refuse,
     accept: () => listen(port),
+    cut: cutAll,
+    pause() {
+      paused = true
+      for (const socket of sockets) socket.pause()
+    },
+    resume() {
+      paused = false
+      for (const socket of sockets) socket.resume()
+    },
+    leadTo: (url) => {
+      target = new URL(url)
+    },
     close: async () => {
       if (server.listening) await refuse()
     },

@@ -1,4 +1,4 @@
-/** A seeded generator (mulberry32): a storm that failed can be asked for again, as far as the machine's timing allows. */
+/** A seeded generator (mulberry32): what failed can be asked for again, as far as the timing of the machine allows. */
 export interface Random {
   /** A whole number in [0, below). */
   below(below: number): number

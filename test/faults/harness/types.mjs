@@ -1,6 +1,9 @@
-/** A transactional type that cannot hide a repeat: it adds a row, and nothing in the table forbids the same row again. */
+/**
+ * Transactional types of the suite, for the build. `fault-row` cannot hide a repeat: it adds rows to `fault_rows`, and nothing
+ * in that table forbids the same row again.
+ */
 import { z } from 'zod'
-import { defineOperationType } from '../../src/operation-types/code.ts'
+import { defineOperationType } from '../../../dist/operation-types/code.js'
 
 export const types = [
   defineOperationType({
@@ -10,7 +13,7 @@ export const types = [
     input: z.object({}),
     batch: { max_items: 100, max_ms: 500 },
     parallelism: 4,
-    lease_seconds: 3,
+    lease_seconds: 2,
     retry: { max_attempts: 8, base_ms: 50, max_ms: 400 },
     runBatch: async (tx, items) => {
       await tx`

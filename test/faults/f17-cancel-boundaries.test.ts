@@ -1,0 +1,131 @@
+/**
+ * A cancel arrives while a process stands at a boundary of the protocol. The process is held there until the cancel has been
+ * answered; then it goes on. What was not sent by then is not sent, what was sent is collected, and the answer was true.
+ */
+import pLimit from 'p-limit'
+import { afterAll, beforeAll, expect } from 'vitest'
+import { formatId } from '../../src/domain/ids.ts'
+import type { ProbePoint } from '../../src/probe.ts'
+import { until } from '../support/processes.ts'
+import { seededRandom } from '../support/random.ts'
+import { type Account, openAccount } from './harness/account.ts'
+import { expectOneEnd, expectTruthful } from './harness/cancels.ts'
+import { isFinal } from './harness/client.ts'
+import { faultTest } from './harness/fault.ts'
+import { openStack, type Stack } from './harness/stack.ts'
+import { makeGate, ofKey, onceDone } from './harness/traps.ts'
+
+const AT_ONCE = 4
+const WAIT_MS = 120_000
+
+/** What becomes of the only item: never sent, or done and told. `late`: it was allowed to be sent before the cancel. */
+type Fate = 'unsent' | 'done' | 'late'
+
+const BOUNDARIES: readonly (readonly [point: ProbePoint, type: 'fault-grant' | 'fault-row', fate: Fate])[] = [
+  ['submission-committed', 'fault-grant', 'unsent'],
+  ['shard-claimed', 'fault-grant', 'unsent'],
+  ['orphans-explained', 'fault-grant', 'unsent'],
+  ['run-started', 'fault-grant', 'unsent'],
+  ['window-read', 'fault-grant', 'unsent'],
+  ['intents-committed', 'fault-grant', 'unsent'],
+  ['send-allowed', 'fault-grant', 'late'],
+  ['send-begun', 'fault-grant', 'done'],
+  ['send-answered', 'fault-grant', 'done'],
+  ['outcome-committed', 'fault-grant', 'done'],
+  ['run-ended', 'fault-grant', 'done'],
+  ['shard-finished', 'fault-grant', 'done'],
+  ['settle-facts-read', 'fault-grant', 'done'],
+  ['settled', 'fault-grant', 'done'],
+  ['run-started', 'fault-row', 'unsent'],
+  ['batch-effects-taken', 'fault-row', 'unsent'],
+  ['batch-handled', 'fault-row', 'unsent'],
+  ['batch-committed', 'fault-row', 'done'],
+]
+
+let stack: Stack
+let account: Account
+beforeAll(async () => {
+  stack = await openStack({ apis: 2, workers: 3, random: seededRandom(17) })
+  account = openAccount(stack)
+})
+afterAll(async () => {
+  await account.close()
+  await stack.close()
+})
+
+const LATE = 'late'
+const mayBeLate = (key: string): boolean => key.endsWith(LATE)
+
+const idOf = async (key: string): Promise<string> => {
+  const [row] = await stack.sql<{ id: string }[]>`select id from operations where idempotency_key = ${key}`
+  if (row === undefined) throw new Error(`${key} is not there`)
+  return formatId('op', row.id)
+}
+
+const timesDone = async (type: 'fault-grant' | 'fault-row', item: string): Promise<number> => {
+  if (type === 'fault-grant') {
+    const entry = (await stack.effects.log())[item]
+    expect(entry?.requests ?? 0).toBe(entry?.applied ?? 0)
+    return entry?.applied ?? 0
+  }
+  return (await stack.sql`select from fault_rows where item_key = ${item}`).length
+}
+
+const cancelAt = async ([point, type, fate]: (typeof BOUNDARIES)[number], key: string): Promise<void> => {
+  const item = `${key}-${fate}`
+  const gate = makeGate()
+  const trap = await stack.probes.arm({
+    point,
+    matches: ofKey(stack, key),
+    action: { kind: 'hold', until: () => gate.opened },
+    ...(point === 'send-begun' ? { first: onceDone(stack, item) } : {}),
+  })
+  try {
+    const submitting = account.client.submit({ type, key, items: [{ key: item, input: {} }] })
+    submitting.catch(() => {})
+    await trap.hit
+    const id = await idOf(key)
+    const answer = await account.client.act('cancel', id)
+    gate.open()
+    expect(await submitting).toBe(id)
+    await until(`${key} is over`, async () => isFinal(await account.client.get(id)), WAIT_MS)
+    const operation = await account.client.get(id)
+    expectTruthful(answer, operation)
+    await expectOneEnd(stack, key, point === 'settled' ? 0 : 1)
+    const isDone = fate !== 'unsent'
+    const status = point === 'settled' ? 'succeeded' : isDone ? 'completed_after_cancel' : 'cancelled'
+    const { applied, unprocessed } = operation.counts
+    expect({ status: operation.status, applied, unprocessed }).toEqual({
+      status,
+      applied: isDone ? 1 : 0,
+      unprocessed: isDone ? 0 : 1,
+    })
+    expect(await timesDone(type, item)).toBe(isDone ? 1 : 0)
+  } finally {
+    gate.open()
+    await trap.disarm()
+  }
+}
+
+faultTest(
+  'F17',
+  `a cancel at ${BOUNDARIES.length} boundaries: a true answer, nothing new is sent, what was in flight is told`,
+  { short: 2 * BOUNDARIES.length, long: 50 * BOUNDARIES.length },
+  async (fault) => {
+    const limit = pLimit(AT_ONCE)
+    const watch = account.watch({ mayBeLate })
+    await Promise.all(
+      Array.from({ length: fault.runs }, (_, index) =>
+        limit(async () => {
+          const boundary = BOUNDARIES[index % BOUNDARIES.length] as (typeof BOUNDARIES)[number]
+          fault.count(1)
+          await cancelAt(boundary, `f17-${fault.seed}-${index}`).catch((error: unknown) =>
+            fault.fail(new Error(`a cancel at ${boundary[0]} of ${boundary[1]}`, { cause: error })),
+          )
+        }),
+      ),
+    )
+    await watch.stop()
+    await account.end({ mayBeLate })
+  },
+)

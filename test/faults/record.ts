@@ -1,0 +1,99 @@
+/**
+ * What the runs of the suite add up to. A run is recorded with the sources that it attacked, and the table counts the runs of
+ * the newest sources only: a bound says something about the code that was run.
+ */
+import type { FaultResult } from './harness/fault.ts'
+
+/** One run of the suite. */
+export interface SuiteRun {
+  /** `2026-11-29`, UTC. */
+  date: string
+  form: 'short' | 'long'
+  /** Of the tree `src` in git, which is the same wherever these sources are. */
+  source: string
+  seconds: number
+  results: FaultResult[]
+}
+
+export interface FaultRow {
+  fault: string
+  says: string
+  runs: number
+  failures: number
+  /** Of the failure rate, with 95 % confidence; null: nothing was run, or something failed. */
+  bound: number | null
+  date: string
+  seeds: [number, number] | null
+  /** Why it did not run. */
+  skipped: string | null
+}
+
+const numberOf = (fault: string): number => Number(fault.slice(1))
+
+/** One row a promise, over all runs of the newest sources. */
+export const sumUp = (all: readonly SuiteRun[]): FaultRow[] => {
+  const newest = all.at(-1)
+  const rows = new Map<string, FaultRow>()
+  for (const run of all.filter(({ source }) => source === newest?.source)) {
+    for (const result of run.results) {
+      const key = `${result.fault} ${result.says}`
+      const row = rows.get(key)
+      const seeds: [number, number] = [result.seed, result.seed + Math.max(0, result.runs - 1)]
+      const runs = (row?.runs ?? 0) + result.runs
+      const failures = (row?.failures ?? 0) + result.failures
+      rows.set(key, {
+        fault: result.fault,
+        says: result.says,
+        runs,
+        failures,
+        bound: runs > 0 && failures === 0 ? 3 / runs : null,
+        date: run.date,
+        seeds:
+          result.runs === 0
+            ? (row?.seeds ?? null)
+            : row?.seeds
+              ? [Math.min(row.seeds[0], seeds[0]), Math.max(row.seeds[1], seeds[1])]
+              : seeds,
+        skipped: runs > 0 ? null : result.skipped,
+      })
+    }
+  }
+  return [...rows.values()].sort((a, b) => numberOf(a.fault) - numberOf(b.fault) || a.says.localeCompare(b.says))
+}
+
+const percent = (bound: number): string => (bound >= 1 ? '–' : `< ${(100 * bound).toPrecision(2)} %`)
+
+export const renderTable = (rows: readonly FaultRow[]): string => {
+  const lines = rows.map(({ fault, says, runs, failures, bound, date, seeds, skipped }) =>
+    skipped === null
+      ? `| ${fault} | ${says} | ${runs} | ${failures} | ${bound === null ? '–' : percent(bound)} | ${date} | ${seeds ? `${seeds[0]}–${seeds[1]}` : '–'} |`
+      : `| ${fault} | ${says} | skipped: ${skipped} | – | – | ${date} | – |`,
+  )
+  return [
+    '| fault | what held | runs | failures | rate (3/n) | date | seeds |',
+    '|---|---|---|---|---|---|---|',
+    ...lines,
+  ].join('\n')
+}
+
+/**
+ * The README with `text` in the place called `name`: between `<!-- name: … -->` and `<!-- /name -->`. Throws when there is no
+ * such place.
+ */
+export const fillIn = (readme: string, name: string, text: string): string => {
+  const place = new RegExp(`(<!-- ${name}: [^\\n]*-->\\n)[^]*?(<!-- /${name} -->)`)
+  if (!place.test(readme)) throw new Error(`the README has no place called ${name}`)
+  return readme.replace(place, (_all, begin: string, end: string) => `${begin}\n${text}\n\n${end}`)
+}
+
+export const describeRuns = (all: readonly SuiteRun[]): string => {
+  const newest = all.at(-1)
+  const same = all.filter(({ source }) => source === newest?.source)
+  const of = (form: SuiteRun['form']): string => {
+    const runs = same.filter((run) => run.form === form)
+    return runs.length === 0
+      ? `no ${form} run`
+      : `${runs.length} ${form} (${runs.map(({ seconds }) => `${Math.round(seconds)} s`).join(', ')})`
+  }
+  return `Runs of these sources (tree ${newest?.source.slice(0, 10) ?? 'none'}): ${of('short')}; ${of('long')}.`
+}

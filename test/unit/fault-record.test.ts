@@ -1,0 +1,73 @@
+import { describe, expect, it } from 'vitest'
+import { describeRuns, fillIn, renderTable, type SuiteRun, sumUp } from '../faults/record.ts'
+
+const run = (change: Partial<SuiteRun>, ...results: Partial<SuiteRun['results'][number]>[]): SuiteRun => ({
+  date: '2026-11-29',
+  form: 'short',
+  source: 'aaaaaaaaaaaa',
+  seconds: 60,
+  results: results.map((result) => ({
+    fault: 'F1',
+    says: 'it holds',
+    runs: 10,
+    failures: 0,
+    seed: 7,
+    skipped: null,
+    ...result,
+  })),
+  ...change,
+})
+
+describe('the record of the fault suite', () => {
+  it('adds up what was run, and bounds the rate by 3/n', () => {
+    const rows = sumUp([run({}, { runs: 100, seed: 7 }), run({ date: '2026-11-30' }, { runs: 200, seed: 1_000 })])
+    expect(rows).toEqual([
+      {
+        fault: 'F1',
+        says: 'it holds',
+        runs: 300,
+        failures: 0,
+        bound: 0.01,
+        date: '2026-11-30',
+        seeds: [7, 1_199],
+        skipped: null,
+      },
+    ])
+    expect(renderTable(rows).split('\n').at(-1)).toBe('| F1 | it holds | 300 | 0 | < 1.0 % | 2026-11-30 | 7–1199 |')
+  })
+
+  it('gives no bound where anything failed', () => {
+    const rows = sumUp([run({}, { runs: 100 }), run({}, { runs: 100, failures: 1 })])
+    expect(rows[0]).toMatchObject({ runs: 200, failures: 1, bound: null })
+    expect(renderTable(rows)).toContain('| 200 | 1 | – |')
+  })
+
+  it('forgets the runs of other sources', () => {
+    expect(sumUp([run({ source: 'old' }, { runs: 900 }), run({}, { runs: 5 })])[0]?.runs).toBe(5)
+    expect(sumUp([])).toEqual([])
+  })
+
+  it('says what was skipped, and never counts it as run', () => {
+    const skipped = { runs: 0, skipped: 'no loop devices' }
+    expect(renderTable(sumUp([run({}, skipped)]))).toContain('| skipped: no loop devices | – |')
+    // once it could run
+    expect(sumUp([run({}, skipped), run({}, { runs: 3 })])[0]).toMatchObject({ runs: 3, skipped: null, seeds: [7, 9] })
+  })
+
+  it('lists faults by their numbers', () => {
+    const rows = sumUp([run({}, { fault: 'F10' }, { fault: 'F2', says: 'b' }, { fault: 'F2', says: 'a' })])
+    expect(rows.map(({ fault, says }) => `${fault} ${says}`)).toEqual(['F2 a', 'F2 b', 'F10 it holds'])
+  })
+
+  it('counts the runs of both forms', () => {
+    expect(describeRuns([run({}), run({ form: 'long', seconds: 7_000.4 })])).toBe(
+      'Runs of these sources (tree aaaaaaaaaa): 1 short (60 s); 1 long (7000 s).',
+    )
+  })
+
+  it('fills in a place, and knows when there is none', () => {
+    const readme = 'a\n<!-- table: by hand -->\nold\n<!-- /table -->\nb $1'
+    expect(fillIn(readme, 'table', 'new $&')).toBe('a\n<!-- table: by hand -->\n\nnew $&\n\n<!-- /table -->\nb $1')
+    expect(() => fillIn(readme, 'boundaries', '')).toThrow('no place called boundaries')
+  })
+})
