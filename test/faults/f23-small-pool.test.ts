@@ -94,7 +94,7 @@ faultTest(
   { short: 1, long: 20 },
   ({ each }) =>
     each(async ({ seed }) => {
-      const account = openAccount(stack, { calling: ['fault-patient'] })
+      const account = openAccount(stack)
       const key = `f23-${seed}`
       const items = Array.from({ length: 60 }, (_, n) => ({ key: `${key}-${n}`, input: { delay_ms: 400 } }))
       const id = await account.client.submit({ type: 'fault-patient', key, items })

@@ -2,19 +2,26 @@
  * Set-up file of each test file while mutants are tried. A thread of vitest costs far more than a test of a pure function: so it
  * runs its tests once, noting which mutants each of them reaches, and is then kept. One mutant after the other is switched on
  * in it, and the tests that reach it are run again (runner.mjs says which). What is evaluated when a module is loaded cannot
- * be switched so: these mutants have a fresh thread each, in which they are on from the start.
+ * be switched so: for such a mutant the test files and all modules below them are loaded once more, with the mutant on.
  */
 import { BroadcastChannel } from 'node:worker_threads'
-import { afterAll, afterEach, beforeAll, beforeEach, inject, TestRunner } from 'vitest'
+import {
+  afterAll,
+  afterEach,
+  beforeEach,
+  inject,
+  type RunnerTestCase,
+  type RunnerTestSuite,
+  TestRunner,
+  vi,
+} from 'vitest'
 
-type Suite = Parameters<typeof TestRunner.getSuiteHooks>[0]
-type Test = Parameters<typeof TestRunner.getTestFn>[0]
+type Suite = RunnerTestSuite
+type Test = RunnerTestCase
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** In a fresh thread: the mutant that is on from the start. */
-    fixedMutant: string | null
-    /** In a kept thread: how many test files it runs before it waits. */
+    /** How many test files a thread runs before it waits for mutants. */
     filesPerThread: number
   }
 }
@@ -30,7 +37,6 @@ interface Instrumented {
 interface Thread {
   __stryker__?: Instrumented
   keptFiles?: Suite[]
-  tidyUps?: (() => Promise<unknown>)[]
 }
 
 /** A test of which nothing is heard in so many looks hangs. Looks, not time alone: a thread on a busy machine has its turns late. */
@@ -42,10 +48,6 @@ thread.__stryker__ ??= {}
 const instrumented = thread.__stryker__
 thread.keptFiles ??= []
 const keptFiles = thread.keptFiles
-thread.tidyUps ??= []
-const tidyUps = thread.tidyUps
-const fixedMutant = inject('fixedMutant')
-instrumented.activeMutant = fixedMutant ?? undefined
 // taken before any test puts its own clock in their place
 const { setTimeout, clearTimeout } = globalThis
 
@@ -75,11 +77,14 @@ const orHangs = async (work: () => unknown): Promise<unknown> => {
   }
 }
 
-/** Runs a test again, with the hooks around it. Throws as it does. */
-const runAgain = async (test: Test): Promise<void> => {
-  const suites = [...suitesOf(test.file), ...suitesOf(test.suite)].filter((suite, n, all) => all.indexOf(suite) === n)
+type Hooks = Pick<ReturnType<typeof TestRunner.getSuiteHooks>, 'beforeEach' | 'afterEach'>
+
+/** Runs a test again, with the hooks around it. `fileHooks` are those of its file, as it was loaded. Throws as it does. */
+const runAgain = async (test: Test, fileHooks: Hooks): Promise<void> => {
+  const suites = [test.file, ...suitesOf(test.suite).filter((suite) => suite !== test.file)]
   const cleanups: unknown[] = []
-  const hooksOf = (suite: Suite) => TestRunner.getSuiteHooks(suite)
+  const hooksOf = (suite: Suite): Hooks =>
+    suite === test.file ? fileHooks : (TestRunner.getSuiteHooks(suite) ?? { beforeEach: [], afterEach: [] })
   let failure: { error: unknown } | null = null
   const attempt = async (work: () => unknown): Promise<void> => {
     if (failure instanceof Object && failure.error instanceof Hangs) return
@@ -113,6 +118,18 @@ interface Order {
   mutant: string | null
   hitLimit: number | undefined
   tests: string[]
+  /** Files to load anew, instead of `tests`. */
+  reload: string[] | null
+}
+
+/** Loads a test file and all modules below it once more: its tests, unrun, and the hooks of the file. */
+const loadAgain = async (file: Suite): Promise<{ tests: Test[]; hooks: Hooks }> => {
+  const collector = TestRunner.getCurrentSuite()
+  collector.clear()
+  vi.resetModules()
+  await import(/* @vite-ignore */ file.file.filepath)
+  const root = await collector.collect(file.file)
+  return { tests: testsOf(root), hooks: TestRunner.getSuiteHooks(root) }
 }
 
 /** Tries mutants until nobody wants any more. */
@@ -120,18 +137,38 @@ const serve = async (): Promise<void> => {
   const channel = new BroadcastChannel('mutants')
   const name = keptFiles.map((file) => file.name).join()
   const tests = new Map(keptFiles.flatMap(testsOf).map((test) => [idOf(test), test]))
-  const tryMutant = async ({ mutant, hitLimit, tests: ids }: Order) => {
+  const tryReloaded = async (paths: readonly string[]) => {
+    let ran = 0
+    for (const path of paths) {
+      const file = keptFiles.find((candidate) => candidate.name === path)
+      if (!file) continue
+      try {
+        const { tests: loaded, hooks } = await loadAgain(file)
+        for (const test of loaded) {
+          ran++
+          await runAgain(test, hooks)
+        }
+      } catch (error) {
+        const by = [...tests.keys()].find((id) => id.startsWith(`${path}#`))
+        const message = error instanceof Error ? error.message : String(error)
+        return { outcome: error instanceof Hangs ? 'timeout' : 'killed', by, ran, message }
+      }
+    }
+    return { outcome: 'survived', ran }
+  }
+  const tryMutant = async ({ mutant, hitLimit, tests: ids, reload }: Order) => {
     instrumented.activeMutant = mutant ?? undefined
     instrumented.hitLimit = hitLimit
     instrumented.hitCount = hitLimit === undefined ? undefined : 0
     let ran = 0
     try {
+      if (reload !== null) return await tryReloaded(reload)
       for (const id of ids) {
         const test = tests.get(id)
         if (!test) continue
         ran++
         try {
-          await runAgain(test)
+          await runAgain(test, TestRunner.getSuiteHooks(test.file))
         } catch (error) {
           const overLimit = hitLimit !== undefined && (instrumented.hitCount ?? 0) > hitLimit
           const outcome = error instanceof Hangs || overLimit ? 'timeout' : 'killed'
@@ -168,24 +205,17 @@ const serve = async (): Promise<void> => {
   channel.close()
 }
 
-if (fixedMutant === null) {
-  beforeEach(({ task }) => {
-    if (instrumented.activeMutant === undefined) instrumented.currentTestId = idOf(task)
-  })
-  afterEach(() => {
-    instrumented.currentTestId = undefined
-  })
+beforeEach(({ task }) => {
+  if (instrumented.activeMutant === undefined) instrumented.currentTestId = idOf(task)
+})
+afterEach(() => {
+  instrumented.currentTestId = undefined
+})
+afterAll(
   // biome-ignore lint/correctness/noEmptyPattern: vitest reads the names in this pattern
-  afterAll(async ({}, suite) => {
+  async ({}, suite) => {
     keptFiles.push(suite as Suite)
-    if (keptFiles.length < inject('filesPerThread')) return
-    await serve()
-    for (const tidyUp of tidyUps) await tidyUp()
-  }, 2 ** 31 - 1)
-  // what a file has to tidy up is put off: its tests are run again. The first one is the one above
-  // biome-ignore lint/correctness/noEmptyPattern: vitest reads the names in this pattern
-  beforeAll(({}, suite) => {
-    const own = TestRunner.getSuiteHooks(suite as Suite).afterAll.splice(1)
-    tidyUps.push(...own.map((hook) => async () => hook({} as never, suite)))
-  })
-}
+    if (keptFiles.length === inject('filesPerThread')) await serve()
+  },
+  2 ** 31 - 1,
+)

@@ -1,6 +1,5 @@
 /**
- * A test runner for Stryker that keeps vitest's threads between mutants; kept-worker.ts says how. With a thread for each mutant,
- * as Stryker's own runner for vitest does it, a run of all of them takes hours.
+ * A test runner for Stryker that keeps vitest's threads between mutants; kept-worker.ts says how.
  */
 import path from 'node:path'
 import { BroadcastChannel } from 'node:worker_threads'
@@ -14,7 +13,9 @@ const TEST_SKIPPED = 2
 /** Files of tests that bear the name of the mutated one are likely to kill it. */
 const likelyFirst = (files, mutated) => {
   const name = path.basename(mutated, '.ts')
-  return [...files].sort((a, b) => Number(path.basename(b).startsWith(name)) - Number(path.basename(a).startsWith(name)))
+  return [...files].sort(
+    (a, b) => Number(path.basename(b).startsWith(name)) - Number(path.basename(a).startsWith(name)),
+  )
 }
 
 class KeptVitest {
@@ -33,8 +34,7 @@ class KeptVitest {
     this.channel = new BroadcastChannel('mutants')
     this.kept = await createVitest('test', { config: CONFIG, watch: false, onConsoleLog: () => false, reporters: [] })
     const files = await this.kept.globTestSpecifications()
-    const isolated = this.kept.projects[0].config.isolate
-    this.kept.provide('fixedMutant', null)
+    const { isolate: isolated } = this.kept.projects[0].config
     this.kept.provide('filesPerThread', isolated ? 1 : files.length)
     const wanted = isolated ? files.length : 1
     await new Promise((resolve, reject) => {
@@ -53,9 +53,17 @@ class KeptVitest {
   async dryRun() {
     const tests = [...this.threads.values()].flatMap((thread) => thread.tests)
     // each test must pass again in a thread that is kept, or it would seem to kill every mutant
-    const again = await this.tryInThreads(null, tests.filter(({ state }) => state === 'pass').map(({ id }) => id))
+    const again = await this.tryInThreads(
+      null,
+      tests.filter(({ state }) => state === 'pass').map(({ id }) => id),
+    )
     if (again.outcome !== 'survived') {
       return { status: 'error', errorMessage: `a test does not pass twice: ${again.by}: ${again.message}` }
+    }
+    const reloaded = await this.tryReloaded({ id: null, fileName: '' })
+    if (reloaded.outcome !== 'survived' || reloaded.ran !== tests.length) {
+      const { ran, by, message } = reloaded
+      return { status: 'error', errorMessage: `loaded anew, ${ran} of ${tests.length} tests pass: ${by}: ${message}` }
     }
     const mutantCoverage = { static: {}, perTest: {} }
     for (const { coverage } of this.threads.values()) {
@@ -82,7 +90,7 @@ class KeptVitest {
     const tests = testFilter ?? [...this.threadOf.keys()]
     const tried =
       mutantActivation === 'static'
-        ? await this.tryInFreshThread(activeMutant, tests)
+        ? await this.tryReloaded(activeMutant)
         : await this.tryInThreads(activeMutant.id, tests, hitLimit)
     switch (tried.outcome) {
       case 'killed':
@@ -94,43 +102,33 @@ class KeptVitest {
     }
   }
 
-  async tryInThreads(mutant, tests, hitLimit) {
+  order(order) {
+    const number = ++this.ordered
+    return new Promise((resolve) => {
+      this.orders.set(number, resolve)
+      this.channel.postMessage({ kind: 'try', number, ...order })
+    }).finally(() => this.orders.delete(number))
+  }
+
+  /** With all modules loaded anew, in the threads that load the mutant. */
+  async tryReloaded({ id: mutant, fileName }) {
     let ran = 0
-    for (const [thread, ids] of Map.groupBy(tests, (id) => this.threadOf.get(id))) {
-      const number = ++this.ordered
-      const tried = await new Promise((resolve) => {
-        this.orders.set(number, resolve)
-        this.channel.postMessage({ kind: 'try', number, thread, mutant, hitLimit, tests: ids })
-      })
-      this.orders.delete(number)
+    const threads = [...this.threads.values()].filter(({ coverage }) => mutant === null || mutant in coverage.static)
+    const files = new Map(threads.flatMap(({ thread }) => thread.split(',').map((file) => [file, thread])))
+    for (const file of likelyFirst(files.keys(), fileName)) {
+      const tried = await this.order({ thread: files.get(file), mutant, tests: [], reload: [file] })
       ran += tried.ran
       if (tried.outcome !== 'survived') return { ...tried, ran }
     }
     return { outcome: 'survived', ran }
   }
 
-  /** Files are loaded with the mutant on; those that do not load it are left out. */
-  async tryInFreshThread(activeMutant, tests) {
-    this.fresh ??= await createVitest('test', {
-      config: CONFIG,
-      watch: false,
-      bail: 1,
-      maxWorkers: 1,
-      onConsoleLog: () => false,
-      reporters: [],
-    })
-    this.fresh.provide('fixedMutant', activeMutant.id)
-    this.fresh.provide('filesPerThread', 0)
-    const files = new Set(tests.map((id) => id.slice(0, id.indexOf('#'))))
-    const [likeliest, ...others] = likelyFirst(files, activeMutant.fileName)
+  async tryInThreads(mutant, tests, hitLimit) {
     let ran = 0
-    for (const batch of [[likeliest], others].filter(([first]) => first !== undefined)) {
-      this.fresh.state.filesMap.clear()
-      await this.fresh.start(batch)
-      const loaded = this.fresh.state.getFiles()
-      const failed = loaded.find(({ result }) => result?.state === 'fail')
-      ran += loaded.length
-      if (failed) return { outcome: 'killed', by: tests.find((id) => id.startsWith(`${failed.name}#`)), message: 'it fails', ran }
+    for (const [thread, ids] of Map.groupBy(tests, (id) => this.threadOf.get(id))) {
+      const tried = await this.order({ thread, mutant, hitLimit, tests: ids, reload: null })
+      ran += tried.ran
+      if (tried.outcome !== 'survived') return { ...tried, ran }
     }
     return { outcome: 'survived', ran }
   }
@@ -139,7 +137,6 @@ class KeptVitest {
     this.channel?.postMessage({ kind: 'end' })
     await this.running
     await this.kept?.close()
-    await this.fresh?.close()
     this.channel?.close()
   }
 }

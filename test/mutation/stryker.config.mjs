@@ -23,6 +23,6 @@ export default {
   // one beside the tests that other people run on the machine
   concurrency: 1,
   // on a busy machine a slow run must not count as a killed mutant
-  timeoutMS: 60_000,
+  timeoutMS: 240_000,
   warnings: { slow: false },
 }

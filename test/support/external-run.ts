@@ -131,5 +131,6 @@ export const dueRetry = (ord: number, over: Partial<ClaimedRetry> = {}): Claimed
   send: 2,
   attempt: 2,
   resend: false,
+  explained: false,
   ...over,
 })

@@ -31,6 +31,7 @@ export const claimedShard = (over: Partial<ClaimedShard> = {}): ClaimedShard => 
   stopRequested: null,
   switchedOff: false,
   compensating: false,
+  doubt: null,
   ...over,
 })
 

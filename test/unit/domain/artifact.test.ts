@@ -10,6 +10,7 @@ import {
   formatChunkRef,
   LINK_SECONDS,
   mayPublish,
+  PUBLISH_KEY,
   parseChunkRef,
   safeFileName,
   whyGone,
@@ -71,3 +72,5 @@ test.each([
 test('the limits are those that the documentation names: 1 GiB a chunk, 5 GiB an artifact, 15 minutes a link', () => {
   expect([CHUNK_BYTES_MAX, ARTIFACT_BYTES_MAX, LINK_SECONDS]).toEqual([1_073_741_824, 5_368_709_120, 900])
 })
+
+test('the last item is known to clients as `publish`', () => expect(PUBLISH_KEY).toBe('publish'))

@@ -134,7 +134,7 @@ describe('an artifact', () => {
 })
 
 describe('a publish that was claimed before', () => {
-  const retry = { ord: 3, step: '', effectKey: 'e3', send: 2, attempt: 2, resend: false }
+  const retry = { ord: 3, step: '', effectKey: 'e3', send: 2, attempt: 2, resend: false, explained: false }
   beforeEach(() => {
     vi.mocked(readPublishPosition).mockResolvedValue({ ...READY, claimed: true })
     vi.mocked(readDueRetries).mockResolvedValue([3])
