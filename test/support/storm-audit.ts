@@ -54,7 +54,7 @@ export const findViolations = async (database: Database): Promise<string[]> => {
           t.in_flight, t.waiting, t.items)
       union all
       select format('item %s/%s is in no or in two places: %s', operation_id, ord, item) from item
-      where (below and state is null and not retry and not (effect = 'intent' and own) is not false)
+      where (below and state is null and not retry and (effect = 'intent' and own) is not true)
         or (retry and effect = 'intent' and own)
         or (not below and (state is not null or retry or (effect = 'intent' and own)))
       union all
