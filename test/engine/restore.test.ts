@@ -170,6 +170,7 @@ describe('after a restore', () => {
   })
 
   it('absence is not trusted while a send of the lost time may still arrive, and a retry of before is doubted', async () => {
+    await service.database.query(({ sql }) => sql`delete from restores`)
     provider.answer('waiting', BUSY)
     const waiting = await submitBefore('slow', ['waiting'])
     await eventually('it waits', async () => (await service.view(waiting)).counts.failed === 1)

@@ -24,8 +24,6 @@ import { openProbes, type Probes } from './probes.ts'
 
 const RESTART_MS = { min: 100, max: 900 }
 const GRACE_MS = 20_000
-/** A second on an idle machine; on a busy one processes are slow to start. */
-const READY_MS = 110_000
 export const LEASE_MS = 2_000
 /** In phase two everything settles within lease + 2 sweeps + 10 s, on a machine that has time. */
 const SETTLE_MS = LEASE_MS + 2 * 2_000 + 10_000
