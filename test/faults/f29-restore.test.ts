@@ -8,14 +8,14 @@ import { fileURLToPath } from 'node:url'
 import { expect } from 'vitest'
 import { seededRandom } from '../support/random.ts'
 import type { Submit } from './harness/client.ts'
-import { faultTest, isLong } from './harness/fault.ts'
+import { faultTest } from './harness/fault.ts'
 import { withServer, withStackOn } from './harness/load.ts'
 import { settle } from './harness/phase-two.ts'
 import { takeBackup } from './harness/postgres-copies.ts'
 import type { PostgresServer } from './harness/postgres-server.ts'
 import { type Stack, settleMs } from './harness/stack.ts'
 
-const ITEMS = isLong ? 400 : 80
+const ITEMS = 150
 const ROWS = 1_000
 const DELAY_MS = 200
 /** Effects that must be made in the time that is lost, of each type. */
