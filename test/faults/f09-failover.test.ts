@@ -2,18 +2,18 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import postgres from 'postgres'
 import { expect } from 'vitest'
 import { seededRandom } from '../support/random.ts'
-import { faultTest, isLong } from './harness/fault.ts'
+import { faultTest } from './harness/fault.ts'
 import { expectNoExits, startLoad, withServer, withStackOn } from './harness/load.ts'
 import { openStandby } from './harness/postgres-copies.ts'
 import { debianMajors, type PostgresServer } from './harness/postgres-server.ts'
 import type { Stack } from './harness/stack.ts'
 
-const READ_ONLY_MS = isLong ? 20_000 : 3_000
+const READ_ONLY_MS = 20_000
 
 faultTest(
   'F9',
   'the server says for a while that it takes no writes (25006): answered with 503, repeated later, and nothing failed',
-  { short: 1, long: 3 },
+  { short: null, long: 3 },
   (fault) =>
     withServer({}, (server) =>
       withStackOn(server, { apis: 1, workers: 2, random: seededRandom(fault.seed) }, (stack) =>
