@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { recordRestore } from '../../src/storage/restores.ts'
 import { claimIntents } from '../../src/storage/run/claim-intents.ts'
 import { claimReadyShards } from '../../src/storage/run/claim-shards.ts'
+import { tell } from '../support/races.ts'
 import {
   eventually,
   expectConserved,
@@ -170,6 +171,7 @@ describe('after a restore', () => {
   })
 
   it('absence is not trusted while a send of the lost time may still arrive, and a retry of before is doubted', async () => {
+    await service.database.query(({ sql }) => sql`delete from restores`)
     provider.answer('waiting', BUSY)
     const waiting = await submitBefore('slow', ['waiting'])
     await eventually('it waits', async () => (await service.view(waiting)).counts.failed === 1)
@@ -191,5 +193,30 @@ describe('after a restore', () => {
     expect(await reasons(id)).toEqual([['too-early', 'uncertain', 'DATABASE_RESTORED']])
     expect([provider.calls('too-early'), provider.calls('waiting')]).toEqual([0, 1])
     for (const doubted of [id, waiting]) await expectConserved(service, doubted)
+  })
+
+  it('what a worker saw that outlived the restore is kept, for effects that are not known here', async () => {
+    await engine?.drain()
+    engine = null
+    const keys = ['seen-0', 'seen-1', 'unseen-0', 'unseen-1', 'unseen-2', 'unseen-3']
+    const id = await submitBefore('slow', keys)
+    for (const [ord, effect] of (['applied', 'uncertain'] as const).entries()) {
+      const report = { ord, effectKey: keys[ord] ?? '', send: 2 }
+      await tell(service.database, { tenantId: 1, operationId: id, shard: 0, epoch: 7 }, report, {
+        effect,
+        item: effect,
+      })
+    }
+    for (const key of keys.slice(2)) provider.find(key, FOUND)
+    engine = await startTestEngine({ url: service.url, types, concurrency: 1, maintenance: false })
+    await untilStatus(service, id, 'reconciliation_required')
+    expect(await reasons(id)).toEqual([
+      ['seen-0', 'applied', null],
+      ['seen-1', 'uncertain', null],
+      ...keys.slice(2).map((key) => [key, 'applied', 'FOUND_AFTER_RESTORE']),
+    ])
+    expect((await service.cases(id)).map(({ itemKey }) => itemKey)).toEqual(['seen-1'])
+    expect(keys.map((key) => provider.calls(key))).toEqual(keys.map(() => 0))
+    await expectConserved(service, id)
   })
 })

@@ -7,19 +7,19 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { expect } from 'vitest'
 import { seededRandom } from '../support/random.ts'
-import type { Operation, Submit } from './harness/client.ts'
-import { faultTest, isLong } from './harness/fault.ts'
-import { awaitFinal, withServer, withStackOn } from './harness/load.ts'
+import type { Submit } from './harness/client.ts'
+import { faultTest } from './harness/fault.ts'
+import { withServer, withStackOn } from './harness/load.ts'
+import { settle } from './harness/phase-two.ts'
 import { takeBackup } from './harness/postgres-copies.ts'
 import type { PostgresServer } from './harness/postgres-server.ts'
 import { type Stack, settleMs } from './harness/stack.ts'
 
-const ITEMS = isLong ? 400 : 80
+const ITEMS = 150
 const ROWS = 1_000
 const DELAY_MS = 200
 /** Effects that must be made in the time that is lost, of each type. */
 const LOST_MIN = 8
-const SETTLED_MS = ITEMS * DELAY_MS + settleMs() + 120_000
 const COMMAND_MS = 120_000
 const POLL_MS = 50
 
@@ -64,39 +64,12 @@ const awaitApplied = async (stack: Stack, submit: Submit, count: number): Promis
   while ((await appliedOf(stack, submit)).length < count) await sleep(POLL_MS)
 }
 
-/** The person with the provider's log. */
-const resolveAll = async (stack: Stack, id: string): Promise<number> => {
-  const cases = await stack.client.openCases(id)
-  const log = await stack.effects.idleLog()
-  for (const found of cases) {
-    const isApplied = (log[found.effect_key]?.applied ?? 0) > 0
-    await stack.client.resolve(found, {
-      evidence_ref: `effect log: ${found.effect_key}`,
-      ...(isApplied ? { resolution: 'applied' } : { resolution: 'not_applied', retry: true }),
-    })
-  }
-  return cases.length
-}
-
 const expectOnce = async (stack: Stack, submits: readonly Submit[]): Promise<void> => {
   const log = await stack.effects.idleLog()
   const keys = submits.flatMap(({ items }) => items.map(({ key }) => key))
   expect(keys.filter((key) => log[key]?.applied !== 1)).toEqual([])
   // not even asked for again: a provider that does not deduplicate would have done it
   expect(keys.filter((key) => (log[key]?.requests ?? 0) > 1)).toEqual([])
-}
-
-/** What cannot be looked up ends with a person; until then it is nothing but uncertain. */
-const settleByHand = async (stack: Stack, ids: readonly string[], withinMs: number): Promise<void> => {
-  const giveUpAt = performance.now() + withinMs
-  const isOver = ({ status }: Operation): boolean => status === 'succeeded'
-  for (;;) {
-    const operations = await Promise.all(ids.map((id) => stack.client.get(id)))
-    if (operations.every(isOver)) return
-    for (const { id, status } of operations) if (status === 'reconciliation_required') await resolveAll(stack, id)
-    if (performance.now() > giveUpAt) throw new Error(`not settled: ${JSON.stringify(operations)}`)
-    await sleep(POLL_MS)
-  }
 }
 
 interface Scene {
@@ -157,8 +130,10 @@ const attempt = (seed: number) => (server: PostgresServer) => {
       const again = []
       for (const submit of scene.lost) again.push(await stack.client.submit(submit))
       const ids = [askedId, unaskedId, rowsId, ...again]
-      await settleByHand(stack, ids, SETTLED_MS)
-      expect((await awaitFinal(stack, ids, SETTLED_MS)).filter(({ status }) => status !== 'succeeded')).toEqual([])
+      // what cannot be looked up ends with a person; until then it is nothing but uncertain
+      const withinMs = settleMs() + 2 * ITEMS * DELAY_MS
+      const operations = await settle(stack, stack.client, ids, { person: true, withinMs })
+      expect(operations.filter(({ status }) => status !== 'succeeded')).toEqual([])
       await expectOnce(stack, [scene.asked, scene.unasked, ...scene.lost])
 
       const countOf = async (id: string, reason: string): Promise<number> =>

@@ -107,7 +107,8 @@ const KEY_IN_FLIGHT_WAIT_MS = 500
 /**
  * What becomes of waiting items whose effect key is held by another (the registry's table in domain/effect.ts):
  * applied → `skipped` with the reference, or on to the next step where that is not the item's last one; uncertain →
- * `uncertain` with a case of its own, closed from the effect when that is explained; in flight → waits on, uncharged. An own effect that is applied by now has its entry: only the wait ends.
+ * `uncertain` with a case of its own, closed from the effect when that is explained; in flight → waits on, uncharged. An own effect that is
+ * applied or uncertain by now has its entry: only the wait ends (that of a declared resend goes on).
  * Answers with the number of items that were explained, or put on to their next step.
  */
 export const explainKnownKeys = (
@@ -138,7 +139,8 @@ export const explainKnownKeys = (
       gone as (
         delete from item_retries r using known k
         where r.tenant_id = k.tenant_id and r.operation_id = k.operation_id and r.ord = k.ord
-          and ((k.effect_state = 'applied' and k.next_step is null) or (k.effect_state = 'uncertain' and not k.own))
+          and ((k.effect_state = 'applied' and k.next_step is null)
+            or (k.effect_state = 'uncertain' and (not k.own or k.reason <> 'idempotent_resend')))
         returning k.*),
       gone_on as (
         update item_retries r set
@@ -167,7 +169,7 @@ export const explainKnownKeys = (
         insert into reconciliation_cases as c (tenant_id, operation_id, shard, ord, type, item_key, step, effect_key, send,
           cause)
         select tenant_id, operation_id, shard, ord, type, item_key, step, effect_key, send, 'in_doubt_elsewhere' from gone
-        where effect_state = 'uncertain'
+        where effect_state = 'uncertain' and not own
         -- as in converge: the one open case of an item is the one that holds it back
         on conflict (tenant_id, operation_id, ord) where closed_at is null do update set
           cause = excluded.cause, step = excluded.step, effect_key = excluded.effect_key, send = excluded.send,
@@ -176,7 +178,7 @@ export const explainKnownKeys = (
       n as (
         select count(*) as gone, (select count(*) from gone_on) as gone_on,
           count(*) filter (where effect_state = 'applied' and not own) as skipped,
-          count(*) filter (where effect_state = 'uncertain') as uncertain,
+          count(*) filter (where effect_state = 'uncertain' and not own) as uncertain,
           count(*) filter (where not own and prior_state = 'uncertain') as was_uncertain,
           count(*) filter (where not own and prior_state = 'failed') as was_failed,
           count(*) filter (where not own and prior_state = 'failed' and prior_class = 'transient') as was_transient

@@ -123,7 +123,11 @@ const write = async (
           item_key, input_hash, effect_ref, item_state, item_class, send_by)
         select me.tenant_id, u.effect_key, u.effect, u.send, me.operation_id, me.shard, u.ord, 1, 0, '', '', u.effect_ref,
           u.item, u.class, clock_timestamp()
-        from me, u order by u.effect_key
+        from me, u
+        -- of a row that is not there (see item_key below) nobody here knows the step
+        where cardinality(me.steps) = 0
+          or exists (select from effects k where k.tenant_id = me.tenant_id and k.effect_key = u.effect_key)
+        order by u.effect_key
         on conflict (tenant_id, effect_key) do update set
           was = e.state, state = excluded.state, item_was = e.item_state, class_was = e.item_class,
           item_state = case when excluded.item_state is not null then excluded.item_state
@@ -140,7 +144,12 @@ const write = async (
           e.class_was, e.item_state, e.item_class,
           case when e.step <> '' and e.state = 'applied' then step_after((select steps from me), e.step) end as next_step),
       m as materialized (
-        select v.ord, v.step, v.next_step, v.effect_key, v.send, v.attempt, v.item_key, v.input_hash, v.was, v.state,
+        select v.ord, v.step, v.next_step, v.effect_key, v.send, v.attempt, v.was, v.state,
+          -- a row that was not there: a worker has outlived a restore, and saw what the lost time had sent (restores.ts)
+          case when v.item_key <> '' then v.item_key else (select i.item_key from operation_items i, me
+            where i.tenant_id = me.tenant_id and i.operation_id = me.operation_id and i.ord = v.ord) end as item_key,
+          case when v.item_key <> '' then v.input_hash else (select i.input_hash from operation_items i, me
+            where i.tenant_id = me.tenant_id and i.operation_id = me.operation_id and i.ord = v.ord) end as input_hash,
           v.item_was, v.class_was, u.effect_ref, u.evidence_ref, u.fingerprint,
           case when v.next_step is not null and u.item = 'skipped' then concat_ws(' ', 'skipped:', u.reason_code)
             else u.message end as message,

@@ -1,12 +1,10 @@
-/**
- * Clients at work while something is broken, and the account afterwards: every operation that was accepted is there and final,
- * every effect was made once, every row was written once, and no process ended by itself.
- */
+/** Clients at work while something is broken, and the account of it afterwards; servers and processes of a test's own. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect } from 'vitest'
 import { migrate } from '../../../src/storage/migrate.ts'
-import type { Answer, Operation } from './client.ts'
-import { isFinal, NoAnswer } from './client.ts'
+import { type Account, openAccount } from './account.ts'
+import { type Answer, NoAnswer } from './client.ts'
+import { settle } from './phase-two.ts'
 import { openPostgresServer, type PostgresServer, type PostgresServerOptions } from './postgres-server.ts'
 import { openStack, type Stack, type StackOptions } from './stack.ts'
 
@@ -24,28 +22,32 @@ export interface LoadOptions {
 }
 
 export interface Load {
-  /** Keys of the items by operation id: what was answered with 202. */
-  readonly accepted: ReadonlyMap<string, { type: string; keys: readonly string[] }>
+  readonly account: Account
+  /** Ids of the operations that were answered with 202. */
+  readonly accepted: ReadonlySet<string>
   /** How often each status was answered; 0 stands for no answer. */
   readonly answers: ReadonlyMap<number, number>
-  /** Answers that were neither 202 nor a 503 as a problem document. */
-  readonly odd: readonly Answer[]
-  /** How many 202 there were, from now on until `count` more have come. */
+  /** Answers that were neither 202, nor 503 as a problem document. */
+  readonly odd: readonly Pick<Answer, 'status' | 'body'>[]
+  /** Resolves when `count` more were accepted. */
   more(count: number): Promise<void>
   /** Ends it; what was not accepted yet is given up. */
   stop(): Promise<void>
+  /** The account, when nothing is broken any more: all succeeded, I1 to I8 hold, and no answer was odd. */
+  expectWhole(): Promise<void>
 }
 
-const MORE_MS = 60_000
+const MORE_MS = 120_000
 const POLL_MS = 100
 const PAUSE_MS = 100
 const TYPES = ['fault-asked', 'fault-row']
 
 export const startLoad = (stack: Stack, options: LoadOptions): Load => {
   const { name, clients = 2, items = 6, everyMs = 50, delayMs = 0, types = TYPES } = options
-  const accepted = new Map<string, { type: string; keys: string[] }>()
+  const account = openAccount(stack)
+  const accepted = new Set<string>()
   const answers = new Map<number, number>()
-  const odd: Answer[] = []
+  const odd: Pick<Answer, 'status' | 'body'>[] = []
   let going = true
 
   const count = (status: number): void => void answers.set(status, (answers.get(status) ?? 0) + 1)
@@ -53,21 +55,20 @@ export const startLoad = (stack: Stack, options: LoadOptions): Load => {
     String(answer.headers['content-type']).startsWith('application/problem+json')
 
   const post = async (key: string, type: string): Promise<void> => {
-    const keys = Array.from({ length: items }, (_, n) => `${key}-${n}`)
     const input = type === 'fault-row' ? {} : { mode: 'ok', delay_ms: delayMs }
+    const submit = { type, key, items: Array.from({ length: items }, (_, n) => ({ key: `${key}-${n}`, input })) }
     while (going) {
-      const answer = await stack.client
-        .trySubmit({ type, key, items: keys.map((item) => ({ key: item, input })) })
-        .catch((error: unknown) => {
-          if (error instanceof NoAnswer) return null
-          throw error
-        })
+      const answer = await account.client.trySubmit(submit).catch((error: unknown) => {
+        if (error instanceof NoAnswer) return null
+        throw error
+      })
       count(answer?.status ?? 0)
       if (answer?.status === 202) {
-        accepted.set(String(answer.body.id), { type, keys })
+        accepted.add(String(answer.body.id))
         return
       }
-      if (answer && !(answer.status === 503 && isProblem(answer))) odd.push(answer)
+      if (answer && !(answer.status === 503 && isProblem(answer)))
+        odd.push({ status: answer.status, body: answer.body })
       await sleep(PAUSE_MS)
     }
   }
@@ -81,6 +82,7 @@ export const startLoad = (stack: Stack, options: LoadOptions): Load => {
   ended.catch(() => {}) // told by stop()
 
   return {
+    account,
     accepted,
     answers,
     odd,
@@ -96,96 +98,46 @@ export const startLoad = (stack: Stack, options: LoadOptions): Load => {
       going = false
       await ended
     },
+    async expectWhole() {
+      const operations = await settle(stack, account.client, [...accepted])
+      expect(operations.filter(({ status }) => status !== 'succeeded')).toEqual([])
+      expect(odd).toEqual([])
+      await account.end()
+      await account.close()
+    },
   }
 }
-
-/** Waits until each accepted operation is final, and answers with their last states. */
-export const awaitFinal = async (stack: Stack, ids: Iterable<string>, withinMs: number): Promise<Operation[]> => {
-  const giveUpAt = performance.now() + withinMs
-  const done: Operation[] = []
-  for (const id of ids) {
-    for (;;) {
-      const operation = await stack.client.get(id)
-      if (isFinal(operation)) {
-        done.push(operation)
-        break
-      }
-      if (performance.now() > giveUpAt) throw new Error(`not final: ${JSON.stringify(operation)}`)
-      await sleep(POLL_MS)
-    }
-  }
-  return done
-}
-
-/** The account of loads whose effects all succeed. */
-export const expectWhole = async (stack: Stack, loads: readonly Load[], withinMs: number): Promise<void> => {
-  const all = loads.flatMap(({ accepted }) => [...accepted])
-  expect(loads.flatMap(({ odd }) => odd.map(({ status, body }) => ({ status, body })))).toEqual([])
-  const operations = await awaitFinal(
-    stack,
-    all.map(([id]) => id),
-    withinMs,
-  )
-  expect(operations.filter(({ status }) => status !== 'succeeded')).toEqual([])
-  const effects = await stack.effects.idleLog()
-  const keysOf = (type: string): string[] => all.filter(([, one]) => one.type === type).flatMap(([, { keys }]) => keys)
-  const external = all.filter(([, { type }]) => type !== 'fault-row').flatMap(([, { keys }]) => keys)
-  expect(external.filter((key) => effects[key]?.applied !== 1)).toEqual([])
-  const rows = new Map(
-    (
-      await stack.sql<
-        { key: string; n: number }[]
-      >`select item_key as key, count(*)::int as n from fault_rows group by 1`
-    ).map(({ key, n }) => [key, n]),
-  )
-  expect(keysOf('fault-row').filter((key) => rows.get(key) !== 1)).toEqual([])
-  expect(await unequalCounters(stack)).toEqual([])
-}
-
-/** Shards whose counters are not what the ledger says. */
-const unequalCounters = (stack: Stack): Promise<object[]> => stack.sql`
-  with last as (
-    select distinct on (operation_id, ord) operation_id, ord, state from ledger_entries where state is not null
-    order by operation_id, ord, seq desc),
-  counted as (
-    select s.operation_id, s.shard, s.applied, s.skipped, s.failed, s.uncertain,
-      count(*) filter (where l.state = 'applied') as l_applied, count(*) filter (where l.state = 'skipped') as l_skipped,
-      count(*) filter (where l.state = 'failed') as l_failed, count(*) filter (where l.state = 'uncertain') as l_uncertain
-    from operation_shards s left join last l on l.operation_id = s.operation_id and l.ord >= s.from_ord and l.ord < s.to_ord
-    group by s.tenant_id, s.operation_id, s.shard)
-  select * from counted
-  where (applied, skipped, failed, uncertain) <> (l_applied, l_skipped, l_failed, l_uncertain)`
 
 /** The service on a server of the test's own, for the duration of `body`. */
-export const withStackOn = async (
+export const withStackOn = async <Result>(
   server: Pick<PostgresServer, 'url' | 'query'>,
   options: Omit<StackOptions, 'databaseUrl'>,
-  body: (stack: Stack) => Promise<void>,
-): Promise<void> => {
+  body: (stack: Stack) => Promise<Result>,
+): Promise<Result> => {
   await migrate({ url: server.url })
   await server.query('create table if not exists fault_rows (item_key text not null)')
   const stack = await openStack({ ...options, databaseUrl: server.url })
   try {
-    await body(stack)
+    return await body(stack)
   } finally {
     await stack.close()
   }
 }
 
 /** A server for the duration of `body`. */
-export const withServer = async (
+export const withServer = async <Result>(
   options: PostgresServerOptions,
-  body: (server: PostgresServer) => Promise<void>,
-): Promise<void> => {
+  body: (server: PostgresServer) => Promise<Result>,
+): Promise<Result> => {
   const server = await openPostgresServer(options)
   try {
-    await body(server)
+    return await body(server)
   } finally {
     await server.remove()
   }
 }
 
-/** No process may end by itself: `exits` are those that the test did not ask for. */
+/** For tests that end no process themselves. */
 export const expectNoExits = (stack: Stack): void => {
   expect([...stack.apis, ...stack.workers].flatMap(({ exits }) => exits)).toEqual([])
 }

@@ -1,0 +1,145 @@
+/** Long load, one fault each half minute, and nothing grows: heap, descriptors, handles, listeners, connections. */
+import { readdirSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { expect } from 'vitest'
+import type { Random } from '../support/random.ts'
+import { faultTest } from './harness/fault.ts'
+import { expectNoExits, startLoad, withServer, withStackOn } from './harness/load.ts'
+import type { Member } from './harness/member.ts'
+import type { PostgresServer } from './harness/postgres-server.ts'
+import { LEASE_MS, type Stack } from './harness/stack.ts'
+
+const MINUTES = Number(process.env.FAULT_SOAK_MINUTES ?? 20)
+const FAULT_EVERY_MS = 30_000
+const SAMPLE_EVERY_MS = 5_000
+/** Before a sample nothing is broken for so long, so that what it counts is not a reconnect. */
+const CALM_MS = 10_000
+const AGENT = fileURLToPath(new URL('harness/soak-agent.mjs', import.meta.url))
+const MIB = 1024 * 1024
+
+const FIGURES = ['heapBytes', 'handles', 'listeners', 'descriptors', 'connections'] as const
+type Figure = (typeof FIGURES)[number]
+type Sample = { atMs: number } & Record<Figure, number>
+
+/** How much more of it there may be at the end of the second half than at its beginning, by the fitted line. */
+const GROWTH_MAX: Record<Figure, (mean: number) => number> = {
+  heapBytes: (mean) => Math.max(3 * MIB, mean * 0.05),
+  handles: () => 4,
+  listeners: (mean) => Math.max(20, mean * 0.05),
+  descriptors: () => 4,
+  connections: () => 2,
+}
+
+const askMember = (member: Member, number: number): Promise<Pick<Sample, 'heapBytes' | 'handles' | 'listeners'>> =>
+  new Promise((resolve) => {
+    const listener = (message: unknown): void => {
+      if (typeof message !== 'object' || message === null || !('soak' in message) || message.soak !== number) return
+      member.child.off('message', listener)
+      resolve(message as unknown as Sample)
+    }
+    member.child.on('message', listener)
+    member.send({ soak: number })
+  })
+
+const sampleOf = async (stack: Stack, member: Member, number: number, atMs: number): Promise<Sample> => {
+  const { heapBytes, handles, listeners } = await askMember(member, number)
+  const [row] = await stack.sql<{ n: number }[]>`
+    select count(*)::int as n from pg_stat_activity where application_name like ${`opledger ${member.kind}%`}`
+  const descriptors = readdirSync(`/proc/${member.pid}/fd`).length
+  return { atMs, heapBytes, handles, listeners, descriptors, connections: row?.n ?? 0 }
+}
+
+/** Least squares; per ms. */
+const slopeOf = (points: readonly (readonly [x: number, y: number])[]): number => {
+  const n = points.length
+  const meanX = points.reduce((sum, [x]) => sum + x, 0) / n
+  const meanY = points.reduce((sum, [, y]) => sum + y, 0) / n
+  const across = points.reduce((sum, [x, y]) => sum + (x - meanX) * (y - meanY), 0)
+  const along = points.reduce((sum, [x]) => sum + (x - meanX) ** 2, 0)
+  return along === 0 ? 0 : across / along
+}
+
+interface Growth {
+  figure: Figure
+  mean: number
+  growth: number
+  allowed: number
+}
+
+const growthOf = (samples: readonly Sample[], figure: Figure): Growth => {
+  const half = samples.slice(Math.floor(samples.length / 2))
+  const spanMs = (half.at(-1)?.atMs ?? 0) - (half[0]?.atMs ?? 0)
+  const mean = half.reduce((sum, sample) => sum + sample[figure], 0) / half.length
+  const growth = slopeOf(half.map((sample) => [sample.atMs, sample[figure]])) * spanMs
+  return { figure, mean, growth, allowed: GROWTH_MAX[figure](mean) }
+}
+
+/** None of them ends a process: what a process holds on to is counted over the whole time. */
+const faultsOf = (server: PostgresServer, stack: Stack, random: Random): (() => Promise<unknown>)[] => {
+  const members = (): Member[] => [...stack.apis, ...stack.workers].map(({ member }) => member)
+  const any = (): Member => random.pick(members())
+  return [
+    async () => any().proxy.cut(),
+    async () => {
+      const { proxy } = any()
+      proxy.pause()
+      await sleep(LEASE_MS)
+      proxy.resume()
+    },
+    () => server.terminateBackends(),
+    () => server.restart('fast'),
+    () => server.restart('immediate'),
+    async () => {
+      server.signalAll('SIGSTOP')
+      await sleep(LEASE_MS)
+      server.signalAll('SIGCONT')
+    },
+    () => any().freeze(3 * LEASE_MS),
+    async () => {
+      await stack.effects.setLookup('down')
+      await sleep(LEASE_MS)
+      await stack.effects.setLookup('up')
+    },
+  ]
+}
+
+faultTest(
+  'F30',
+  'a soak with one fault each 30 s: heap, descriptors, handles, listeners and connections stay flat, and the account is whole',
+  { short: null, long: 1, timeoutMs: { long: (MINUTES + 30) * 60_000 } },
+  (fault) =>
+    fault.each(({ seed, random }) => {
+      const launch = () => ({ nodeArguments: ['--expose-gc', '--import', AGENT] })
+      return withServer({}, (server) =>
+        withStackOn(server, { apis: 1, workers: 2, random, launch }, async (stack) => {
+          const load = startLoad(stack, { name: `f30-${seed}`, types: ['fault-asked', 'fault-row'], everyMs: 200 })
+          const samples = new Map<Member, Sample[]>()
+          const startedAt = performance.now()
+          const untilMs = MINUTES * 60_000
+          const elapsedMs = (): number => performance.now() - startedAt
+          for (let number = 0; elapsedMs() < untilMs; ) {
+            await random.pick(faultsOf(server, stack, random))()
+            const nextAt = elapsedMs() + FAULT_EVERY_MS
+            await sleep(CALM_MS)
+            while (elapsedMs() < nextAt) {
+              for (const { member } of [...stack.apis, ...stack.workers]) {
+                const own = samples.get(member) ?? []
+                samples.set(member, own)
+                own.push(await sampleOf(stack, member, number++, elapsedMs()))
+              }
+              await sleep(SAMPLE_EVERY_MS)
+            }
+          }
+          await load.stop()
+          for (const [member, own] of samples) {
+            const grown = FIGURES.map((figure) => growthOf(own, figure))
+            console.log(`F30 ${member.kind} ${member.pid}: ${JSON.stringify(grown)}`)
+            expect(grown.filter(({ growth, allowed }) => growth > allowed)).toEqual([])
+          }
+          await load.expectWhole()
+          expectNoExits(stack)
+        }),
+      )
+    }),
+)
