@@ -42,8 +42,8 @@ export const isSettled = (status: OperationStatus): boolean => isFinal(status) |
 
 /** A run may end before anybody wrote `running` (shards commit before the operation), hence pending → final. */
 export const TRANSITIONS = {
-  draft: ['awaiting_approval', 'pending', 'cancelled'],
-  awaiting_approval: ['pending', 'cancelled'],
+  draft: ['awaiting_approval', 'pending', 'cancel_requested', 'cancelled'],
+  awaiting_approval: ['pending', 'cancel_requested', 'cancelled'],
   pending: ['running', 'pause_requested', 'paused', 'cancel_requested', 'reconciliation_required', ...FINAL_STATUSES],
   running: ['pause_requested', 'paused', 'cancel_requested', 'reconciliation_required', ...FINAL_STATUSES],
   pause_requested: ['pending', 'running', 'paused', 'cancel_requested', 'reconciliation_required', ...FINAL_STATUSES],

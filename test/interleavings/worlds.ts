@@ -60,9 +60,8 @@ export const RESENT: World = {
   name: 'declared idempotent resends, one key',
   keys: [0, 0],
   idempotent: true,
-  losses: 2,
+  losses: 1,
   expiries: 1,
-  cancels: true,
 }
 export const SOUND = [HOT, TAKEOVER, ONE_KEY, ANSWERS, DEATHS, TWO_TAKEOVERS, DELAYED, PAUSED, RESENT]
 

@@ -40,8 +40,8 @@ describe('statuses', () => {
 describe('transition table', () => {
   // One row a status, one column a status in the order of OPERATION_STATUSES: d a p r P Z C R s ½ f c C'
   const TABLE: Record<OperationStatus, string> = {
-    draft: '.xx........x.',
-    awaiting_approval: '..x........x.',
+    draft: '.xx...x....x.',
+    awaiting_approval: '..x...x....x.',
     pending: '...xxxxxxxxxx',
     running: '....xxxxxxxxx',
     pause_requested: '..xx.xxxxxxxx',
