@@ -55,6 +55,7 @@ export const ERROR_CODES = [
   'upload-in-progress',
   'upload-lost',
   'case-already-resolved',
+  'case-changed',
   'resend-in-progress',
   'lookup-not-available',
   'event-id-reused',

@@ -35,6 +35,16 @@ export interface EffectCall {
   traceparent: string | null
 }
 
+/** A call that is to have its effect. */
+export interface SendCall extends EffectCall {
+  /**
+   * Whether the request may begin now: asked at the last moment before its first byte is written, in the same turn of the event
+   * loop, as a call can wait for its connection. No after the run was told to stop or lost its lease, and after the call's time
+   * is over; a later yes does not take back a no. Who was told no writes nothing, and answers `unsent`.
+   */
+  mayStart(): boolean
+}
+
 /** What is known about one effect after it was tried. What is not known is `uncertain`, never `failed`. */
 export type SendOutcome =
   | { state: 'applied'; effectRef?: string }
@@ -50,6 +60,12 @@ export type SendOutcome =
 export interface SendReport {
   outcome: SendOutcome
   /** A 5xx, a 429, a timeout or a broken connection; feeds `downstream_error_rate_5m`. A 4xx is none. */
+  downstreamError: boolean
+}
+
+/** What an executor answers. `unsent`: `mayStart` said no, and nothing was written. The item is as if it had not been taken. */
+export interface CallReport {
+  outcome: SendOutcome | { state: 'unsent' }
   downstreamError: boolean
 }
 
@@ -133,7 +149,7 @@ export type Executor =
       /** Of the slowest step. */
       callTimeoutMs: number
       /** Never throws, and answers within `callTimeoutMs`. The call is of one of the type's steps. */
-      send(call: EffectCall): Promise<SendReport>
+      send(call: SendCall): Promise<CallReport>
       lookup: null | EffectLookup
       /** By step, where it has one; `lookup` is that of a type without steps. */
       stepLookups?: ReadonlyMap<string, EffectLookup>

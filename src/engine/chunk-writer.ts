@@ -25,6 +25,11 @@ class HandlerFailed extends Error {
   override readonly name = 'HandlerFailed'
 }
 
+interface ChunkWriter extends Sender {
+  /** Nothing leaves for the outside world: a chunk that is begun after a stop is one that nobody asks for. */
+  send(call: EffectCall, claimed: { ord: number; send: number }): Promise<SendReport>
+}
+
 /**
  * Writes chunks to temporary objects. Nothing here is ever uncertain: an object that was not reported as written is not
  * named by anything, and is written again under another name.
@@ -33,7 +38,7 @@ export const chunkWriter = (
   context: RunContext,
   held: HeldShard,
   executor: Extract<Executor, { kind: 'artifact' }>,
-): Sender => {
+): ChunkWriter => {
   const { objects, database, log } = context
   const { lease, type } = held
   const query = readOnlyQuery(database)

@@ -9,12 +9,15 @@
  * An item with steps passes through this once a step; between two of them it waits in the database (`item_retries`), not here.
  *
  * A stop, a lost lease or a give-back closes the gate: what is queued goes back unsent, what is in the air is awaited (to
- * break it off would only make it uncertain), and every answer is written, also after the lease is lost.
+ * break it off would only make it uncertain), and every answer is written, also after the lease is lost. A call in the air may
+ * still wait for its connection, so the gate is asked a second time right before the first byte (`mayStart`): between that look
+ * and the byte nothing else runs in this process, and a stop is acknowledged only after the gate was closed in its memory. What
+ * is written after the acknowledgement therefore began before it.
  */
 
 import { formatId } from '../domain/ids.ts'
 import { maySend, sendByMs } from '../domain/lease.ts'
-import type { EffectCall, SendOutcome, SendReport } from '../domain/operation-type.ts'
+import type { CallReport, SendCall, SendOutcome } from '../domain/operation-type.ts'
 import { hasStep } from '../domain/steps.ts'
 import { probe } from '../probe.ts'
 import { reserveCalls } from '../storage/rate-limits.ts'
@@ -33,7 +36,7 @@ import { sentReport, unsentReport } from './reports.ts'
 export interface Sender {
   callTimeoutMs: number
   /** Never throws. */
-  send(call: EffectCall, claimed: { ord: number; send: number }): Promise<SendReport>
+  send(call: SendCall, claimed: { ord: number; send: number }): Promise<CallReport>
 }
 
 interface ClaimedItem extends RunnableItem {
@@ -237,6 +240,17 @@ export const runExternal = async (
       callTimeoutMs: executor.callTimeoutMs,
     })
 
+  /** The same for a call whose time began at `startedAtMs`: it is over at its deadline, however late its first byte is. */
+  const mayStartNow = (item: ClaimedItem, startedAtMs: number): boolean =>
+    held.mayGoOn &&
+    performance.now() < startedAtMs + executor.callTimeoutMs &&
+    maySend({
+      nowMs: startedAtMs,
+      leaseEndsMs: held.leaseEndsMs,
+      sendByMs: item.sendByMs,
+      callTimeoutMs: executor.callTimeoutMs,
+    })
+
   const makeCall = async (item: ClaimedItem): Promise<Report> => {
     const standing = { ...subject, itemKey: item.key }
     await probe('send-allowed', standing)
@@ -258,10 +272,11 @@ export const runExternal = async (
       if (!maySendNow(item)) return unsentReport(item)
     }
     const startedAtMs = performance.now()
-    const sending = executor.send(call, item)
+    const sending = executor.send({ ...call, mayStart: () => mayStartNow(item, startedAtMs) }, item)
     await probe('send-begun', standing)
     const { outcome, downstreamError } = await sending
     await probe('send-answered', standing)
+    if (outcome.state === 'unsent') return unsentReport(item)
     meter.record({ type: type.name, durationMs: performance.now() - startedAtMs, downstreamError })
     return sentReport(type, item, outcome)
   }

@@ -421,6 +421,13 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     meaning: 'Somebody, or a lookup, closed the case before; the first resolution stands.',
     action: 'Read the outcome in `resolution`. If it is wrong, correct the target itself and note it there.',
   },
+  'case-changed': {
+    status: 409,
+    title: 'The case is about a later send by now',
+    meaning:
+      'The effect was sent again after the send that the evidence is about, and of that one nothing is known either. Nothing was changed.',
+    action: 'Find out what became of the send in `send`, and resolve the case with that number in the body.',
+  },
   'resend-in-progress': {
     status: 409,
     title: 'A resend is under way',

@@ -2,7 +2,7 @@
 
 import { sanitiseText } from '../domain/failure.ts'
 import type { LookupRule, SendRule } from '../domain/http-definition.ts'
-import type { LookupOutcome, SendReport } from '../domain/operation-type.ts'
+import type { CallReport, LookupOutcome, SendOutcome } from '../domain/operation-type.ts'
 import { readPointer, textOf } from './json-pointer.ts'
 import type { Exchange } from './outbound.ts'
 
@@ -12,7 +12,8 @@ export const EFFECT_REF_LENGTH_MAX = 500
 
 const isDownstreamError = (status: number): boolean => status >= 500 || status === 429
 
-export const classifySend = (rules: readonly SendRule[], exchange: Exchange): SendReport => {
+export const classifySend = (rules: readonly SendRule[], exchange: Exchange): CallReport => {
+  if (exchange.kind === 'withheld') return { outcome: { state: 'unsent' }, downstreamError: false }
   if (exchange.kind === 'unsent') {
     const failureClass = exchange.isFault ? 'bug_suspected' : 'transient'
     return {
@@ -29,7 +30,7 @@ export const classifySend = (rules: readonly SendRule[], exchange: Exchange): Se
 
 type Answer = Extract<Exchange, { kind: 'answered' }>
 
-const classifyAnswer = (rules: readonly SendRule[], answer: Answer): SendReport['outcome'] => {
+const classifyAnswer = (rules: readonly SendRule[], answer: Answer): SendOutcome => {
   const rule = rules.find(({ status }) => status.includes(answer.status))
   const message = answerMessage(answer)
   if (rule === undefined) {

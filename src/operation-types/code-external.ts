@@ -3,26 +3,28 @@ import { z } from 'zod'
 import { parseCompensationKey } from '../domain/compensation.ts'
 import { FAILURE_CLASSES, sanitiseText } from '../domain/failure.ts'
 import type {
+  CallReport,
   EffectCall,
   EffectLookup,
   Executor,
   LookupOutcome,
+  SendCall,
   SendOutcome,
   SendReport,
 } from '../domain/operation-type.ts'
 import { TYPE_LIMITS } from '../domain/operation-type-definition.ts'
 import { EFFECT_REF_LENGTH_MAX, MESSAGE_LENGTH_MAX, REASON_CODE_LENGTH_MAX } from './answers.ts'
-import type { CallContext, CodeLookup, CodeStep, TypedCall, TypedCompensation } from './handlers.ts'
+import type { CallContext, CodeLookup, CodeStep, SendContext, TypedCall, TypedCompensation } from './handlers.ts'
 import { type StepHandlers, stepExecutor } from './step-executor.ts'
 
 interface CodeEffect {
-  send(call: TypedCall<unknown>, context: CallContext): Promise<SendOutcome | SendReport>
+  send(call: TypedCall<unknown>, context: SendContext): Promise<SendOutcome | SendReport>
   lookup?: CodeLookup<unknown>
 }
 
 type ExternalDefinition = {
   input: z.ZodType
-  compensate?(call: TypedCompensation<unknown>, context: CallContext): Promise<SendOutcome | SendReport>
+  compensate?(call: TypedCompensation<unknown>, context: SendContext): Promise<SendOutcome | SendReport>
   compensateLookup?: CodeLookup<unknown, TypedCompensation<unknown>>
 } & ((CodeEffect & { steps?: never }) | { steps: CodeStep<unknown>[]; send?: never; lookup?: never })
 
@@ -105,7 +107,7 @@ const guarded = (
   schema: z.ZodType,
   callTimeoutMs: number,
   handlers: {
-    send: (call: TypedCall<unknown>, context: CallContext) => Promise<SendOutcome | SendReport>
+    send: (call: TypedCall<unknown>, context: SendContext) => Promise<SendOutcome | SendReport>
     lookup: CodeLookup<unknown> | undefined
   },
 ): Omit<StepHandlers, 'step'> => ({
@@ -118,31 +120,43 @@ const guarded = (
 
 const send = async (
   schema: z.ZodType,
-  handler: (call: TypedCall<unknown>, context: CallContext) => Promise<SendOutcome | SendReport>,
-  call: EffectCall,
+  handler: (call: TypedCall<unknown>, context: SendContext) => Promise<SendOutcome | SendReport>,
+  { mayStart, ...call }: SendCall,
   timeoutMs: number,
-): Promise<SendReport> => {
+): Promise<CallReport> => {
   const input = schema.safeParse(call.input)
   if (!input.success) {
     const outcome = { state: 'failed', failureClass: 'validation_rejected', reasonCode: 'INVALID_INPUT' } as const
     return { outcome: { ...outcome, message: 'the input no longer fits the type' }, downstreamError: false }
   }
-  const answer = await withDeadline(timeoutMs, (context) => handler({ ...call, input: input.data }, context))
+  let wasRefused = false
+  const ask = (): boolean => {
+    wasRefused ||= !mayStart()
+    return !wasRefused
+  }
+  const answer = await withDeadline(timeoutMs, ({ signal }) =>
+    handler({ ...call, input: input.data }, { signal, mayStart: ask }),
+  )
   if (answer.kind === 'late') {
     const message = `no outcome within ${timeoutMs} ms`
     return { outcome: { state: 'uncertain', reasonCode: 'TIMEOUT', message }, downstreamError: true }
   }
-  if (answer.kind === 'thrown') return { outcome: describeThrown(answer.error), downstreamError: false }
+  if (answer.kind === 'thrown') {
+    const isUnsent = wasRefused && saysNothingSent(answer.error)
+    return { outcome: isUnsent ? { state: 'unsent' } : describeThrown(answer.error), downstreamError: false }
+  }
   const report = sendReport.safeParse(answer.value)
   if (report.success) return report.data
   const message = 'the handler gave no valid outcome'
   return { outcome: { state: 'uncertain', reasonCode: 'HANDLER_ERROR', message }, downstreamError: false }
 }
 
+/** By name: a type module may have loaded its own copy of the class. */
+const saysNothingSent = (error: unknown): error is Error => error instanceof Error && error.name === 'NothingSent'
+
 const describeThrown = (error: unknown): SendOutcome => {
   const message = sanitiseText(error instanceof Error ? error.message : String(error), MESSAGE_LENGTH_MAX)
-  // By name too: a type module may have loaded its own copy of this class.
-  if (error instanceof Error && error.name === 'NothingSent') {
+  if (saysNothingSent(error)) {
     const code = 'reasonCode' in error && typeof error.reasonCode === 'string' ? error.reasonCode : 'NOTHING_SENT'
     const reasonCode = sanitiseText(code, REASON_CODE_LENGTH_MAX)
     return { state: 'failed', failureClass: 'transient', reasonCode, message }

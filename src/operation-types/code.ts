@@ -5,7 +5,8 @@
  * the operation's `input`).
  *
  * Whatever goes wrong after `send` began may have had its effect, so a throw, a missing answer and a late one are all
- * `uncertain`. A handler that knows that nothing left the process throws `NothingSent`; that is retried.
+ * `uncertain`. A handler that knows that nothing left the process throws `NothingSent`; that is retried. One that waits before
+ * it writes asks `context.mayStart()` first: the run may have been stopped meanwhile (see handlers.ts).
  */
 import { z } from 'zod'
 import type {
@@ -36,10 +37,10 @@ import { type CheckedDefinition, checkCodeDefinition } from './code-schema.ts'
 import { transactionalCompensator, transactionalExecutor } from './code-transactional.ts'
 import { checkEffectKey, compileEffectKey, type EffectKeyItem, itemKeyBytesMax } from './effect-key.ts'
 import type {
-  CallContext,
   CodeCallback,
   CodeLookup,
   CodeStep,
+  SendContext,
   TypedBatchCompensation,
   TypedBatchItem,
   TypedCall,
@@ -57,12 +58,12 @@ export type CodeDefinition<Schema extends z.ZodType> = Omit<PolicyDefinition, 'e
         timeout_ms?: number
         callback?: CodeCallback
         /** Takes an applied effect back. Whatever goes wrong after it began is `uncertain`, as for `send`. */
-        compensate?(call: TypedCompensation<z.output<Schema>>, context: CallContext): Promise<SendOutcome | SendReport>
+        compensate?(call: TypedCompensation<z.output<Schema>>, context: SendContext): Promise<SendOutcome | SendReport>
         /** What became of an uncertain `compensate`; without it a person has to find out. `applied`: it was taken back. */
         compensateLookup?: CodeLookup<z.output<Schema>, TypedCompensation<z.output<Schema>>>
       } & (
         | {
-            send(call: TypedCall<z.output<Schema>>, context: CallContext): Promise<SendOutcome | SendReport>
+            send(call: TypedCall<z.output<Schema>>, context: SendContext): Promise<SendOutcome | SendReport>
             lookup?: CodeLookup<z.output<Schema>>
             steps?: never
           }

@@ -42,8 +42,8 @@ export const compileCompensation = (
     'POST',
   )
   const rules = definition.outcome ?? defaultRules(method)
-  const exchange = async (template: RequestTemplate, call: EffectCall, timeoutMs: number) =>
-    outbound.exchange(withTrace(template.render(valuesOf(call)), call), timeoutMs)
+  const exchange = async (template: RequestTemplate, call: EffectCall, timeoutMs: number, mayStart?: () => boolean) =>
+    outbound.exchange(withTrace(template.render(valuesOf(call)), call), timeoutMs, mayStart)
   const lookup =
     definition.lookup === undefined ? null : compileRequest(definition.lookup, scope, 'http.compensate.lookup', 'GET')
   return {
@@ -51,7 +51,7 @@ export const compileCompensation = (
     executor: {
       kind: 'external',
       callTimeoutMs,
-      send: async (call) => classifySend(rules, await exchange(request, call, callTimeoutMs)),
+      send: async (call) => classifySend(rules, await exchange(request, call, callTimeoutMs, call.mayStart)),
       lookup:
         lookup === null || definition.lookup === undefined
           ? null

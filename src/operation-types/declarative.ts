@@ -142,7 +142,8 @@ const compileEffect = (effect: NamedEffect, scope: TemplateScope, outbound: Outb
   return {
     step,
     templates: lookup === undefined ? [request] : [request, lookup],
-    send: async (call) => classifySend(effect.outcome, await outbound.exchange(traced(request, call), timeoutMs)),
+    send: async (call) =>
+      classifySend(effect.outcome, await outbound.exchange(traced(request, call), timeoutMs, call.mayStart)),
     lookup:
       lookup === undefined || effect.lookup === undefined
         ? null

@@ -22,6 +22,14 @@ export interface CallContext {
   signal: AbortSignal
 }
 
+export interface SendContext extends CallContext {
+  /**
+   * Whether the request may still begin. A handler that waits before it writes (for a token, a connection, its turn in a queue)
+   * asks right before the first byte; on a no it writes nothing and throws `NothingSent`, which then charges no attempt.
+   */
+  mayStart(): boolean
+}
+
 export interface CodeLookup<Input, Call = TypedCall<Input>> {
   after_ms?: number
   timeout_ms?: number
@@ -33,7 +41,7 @@ export interface CodeStep<Input> {
   name: string
   /** It cannot be taken back; only the last one may be. */
   irreversible?: boolean
-  send(call: TypedCall<Input>, context: CallContext): Promise<SendOutcome | SendReport>
+  send(call: TypedCall<Input>, context: SendContext): Promise<SendOutcome | SendReport>
   lookup?: CodeLookup<Input>
 }
 
@@ -46,7 +54,10 @@ export interface CodeCallback {
   read(event: Json): CallbackStatement | null
 }
 
-/** Thrown by a `send` that is certain that nothing left the process: `failed`, class `transient`. */
+/**
+ * Thrown by a `send` that is certain that nothing left the process: `failed`, class `transient`; after `mayStart` has said no:
+ * unsent, as if the item had not been taken.
+ */
 export class NothingSent extends Error {
   override readonly name = 'NothingSent'
   /** Shown as the item's reason. */

@@ -9,6 +9,9 @@
  *   where the socket was an idle one that the other side was just closing.
  *   a complete answer, or one longer than we read → `answered`.
  * A deadline that passes before the start forbids the start, so `unsent` stays true afterwards.
+ * A request can wait for its connection for as long as its deadline allows: for a handshake, or for one of the pool's sockets.
+ * So whether it may begin at all is asked at the start, in the same turn of the event loop as the write:
+ *   told no → `withheld`: nothing was written, nor will be.
  */
 import { type Dispatcher, Pool } from 'undici'
 import type { OutboundRequest } from './request-template.ts'
@@ -16,11 +19,12 @@ import type { OutboundRequest } from './request-template.ts'
 export type Exchange =
   | { kind: 'answered'; status: number; body: string }
   | { kind: 'unsent'; reasonCode: string; message: string; isFault: boolean }
+  | { kind: 'withheld' }
   | { kind: 'broken'; reasonCode: 'TIMEOUT' | 'CONNECTION_LOST' | 'UNREADABLE_ANSWER'; message: string }
 
 export interface Outbound {
-  /** Never throws, and answers within `timeoutMs`. */
-  exchange(request: OutboundRequest, timeoutMs: number): Promise<Exchange>
+  /** Never throws, and answers within `timeoutMs`. `mayStart` is asked right before the first byte; without it, it may. */
+  exchange(request: OutboundRequest, timeoutMs: number, mayStart?: () => boolean): Promise<Exchange>
   /** Ends at once; calls that are still in flight are broken. */
   close(): Promise<void>
 }
@@ -38,6 +42,9 @@ const TIMEOUT_SLACK_MS = 5_000
 
 class DeadlinePassed extends Error {
   override readonly name = 'DeadlinePassed'
+}
+class Withheld extends Error {
+  override readonly name = 'Withheld'
 }
 class EnoughRead extends Error {
   override readonly name = 'EnoughRead'
@@ -62,7 +69,7 @@ export const createOutbound = (): Outbound => {
     return pool
   }
   return {
-    exchange: (request, timeoutMs) =>
+    exchange: (request, timeoutMs, mayStart = () => true) =>
       isClosed
         ? Promise.resolve({
             kind: 'unsent',
@@ -70,7 +77,7 @@ export const createOutbound = (): Outbound => {
             message: 'the client is closed',
             isFault: false,
           })
-        : exchange(poolOf(request.origin), request, timeoutMs),
+        : exchange(poolOf(request.origin), request, timeoutMs, mayStart),
     close: async () => {
       isClosed = true
       await Promise.all([...pools.values()].map((pool) => pool.destroy()))
@@ -79,7 +86,12 @@ export const createOutbound = (): Outbound => {
   }
 }
 
-const exchange = (pool: Pool, request: OutboundRequest, timeoutMs: number): Promise<Exchange> =>
+const exchange = (
+  pool: Pool,
+  request: OutboundRequest,
+  timeoutMs: number,
+  mayStart: () => boolean,
+): Promise<Exchange> =>
   new Promise((resolve) => {
     let started: Dispatcher.DispatchController | null = null
     let isSettled = false
@@ -99,8 +111,13 @@ const exchange = (pool: Pool, request: OutboundRequest, timeoutMs: number): Prom
     const handler: Dispatcher.DispatchHandler = {
       onRequestStart(controller) {
         // Too late to begin; and a request that was started once is never written a second time.
-        if (isSettled || started !== null) controller.abort(new DeadlinePassed())
-        else started = controller
+        if (isSettled || started !== null) return controller.abort(new DeadlinePassed())
+        if (mayStart()) {
+          started = controller
+          return
+        }
+        settle({ kind: 'withheld' })
+        controller.abort(new Withheld())
       },
       onResponseStart(_controller, statusCode) {
         status = statusCode

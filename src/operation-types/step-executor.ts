@@ -1,10 +1,10 @@
 import { assertThat } from '../domain/assert.ts'
-import type { EffectCall, EffectLookup, Executor, SendReport } from '../domain/operation-type.ts'
+import type { CallReport, EffectLookup, Executor, SendCall } from '../domain/operation-type.ts'
 
 /** An effect of an item: a step, or, with the step `''`, the only one. */
 export interface StepHandlers {
   step: string
-  send(call: EffectCall): Promise<SendReport>
+  send(call: SendCall): Promise<CallReport>
   lookup: EffectLookup | null
 }
 

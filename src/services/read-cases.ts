@@ -39,6 +39,7 @@ export const caseView = (row: CaseRow, types: Types): CaseView => ({
   itemKey: row.itemKey,
   step: row.step === '' ? null : row.step,
   effectKey: row.effectKey,
+  send: row.send,
   status: row.closedAt === null ? 'open' : 'resolved',
   cause: row.cause,
   openedAt: row.openedAt,

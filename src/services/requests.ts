@@ -111,6 +111,8 @@ export interface ResolveCaseRequest {
   effectRef: string | null
   note: string | null
   retry: boolean
+  /** Which send the evidence is about; undefined: the one that the case was opened for. */
+  send?: number | undefined
 }
 
 export interface DeadLetterFilters {

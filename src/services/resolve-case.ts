@@ -22,9 +22,19 @@ const alreadyResolved = (resolution: string | null): AppError =>
 const resendInProgress = (): AppError =>
   new AppError('resend-in-progress', 'a resend is under way: try again when it has ended')
 
+const caseChanged = (send: number): AppError =>
+  new AppError(
+    'case-changed',
+    `the effect was sent again since: its send is ${send} now, and may be the one that is applied`,
+    {
+      extra: { send },
+    },
+  )
+
 /**
- * Closes a case with a person's evidence. Two people at once: the row that moved decides, the other is told the outcome.
- * Errors: case-not-found, case-already-resolved, resend-in-progress.
+ * Closes a case with a person's evidence. A case stays open across a resend, so "not applied" is about a send: the one that
+ * the person names, or the one that the case was opened for. Of a later one it says nothing. "Applied" is about the effect. Two people at once: the row that moved decides, the other is told the outcome.
+ * Errors: case-not-found, case-already-resolved, case-changed, resend-in-progress.
  */
 export const resolveCase = async (
   context: ResolveContext,
@@ -107,12 +117,14 @@ const moveEffect = async (
   context: ResolveContext,
   principal: Principal,
   shard: { tenantId: number; operationId: string; shard: number },
-  found: Pick<OpenCase, 'ord' | 'effectKey' | 'type' | 'cancelled'>,
+  found: Pick<OpenCase, 'ord' | 'effectKey' | 'send' | 'type' | 'cancelled'>,
   request: ResolveCaseRequest,
 ): Promise<boolean> => {
   const effects = await readEffects(context.database, shard.tenantId, [found.effectKey])
   const effect = effects.get(found.effectKey)
   if (effect?.state !== 'uncertain') return false
+  if (request.resolution === 'not_applied' && (request.send ?? found.send) !== effect.send)
+    throw caseChanged(effect.send)
   const converged = await convergeEvidence(context, shard, {
     source: 'operator',
     epoch: 0,

@@ -138,6 +138,8 @@ export interface CaseView {
   itemKey: string
   step: string | null
   effectKey: string
+  /** The send in doubt: a later one than at first where the effect was sent again. */
+  send: number
   status: string
   cause: string
   openedAt: DbTime

@@ -1,4 +1,4 @@
-import { and, asc, eq, isNotNull, isNull, type SQL, sql } from 'drizzle-orm'
+import { and, asc, eq, getTableColumns, isNotNull, isNull, type SQL, sql } from 'drizzle-orm'
 import type { Connection } from './connection.ts'
 import { reconciliationCases } from './schema.ts'
 
@@ -10,6 +10,15 @@ export interface CaseListFilters {
   /** `open`, `resolved`; none or both: all. */
   status: readonly string[]
   itemKey: string | null
+}
+
+/** An open case is about the send that is in doubt by now: a declared resend may have followed the one that it was opened for. */
+const columns = {
+  ...getTableColumns(reconciliationCases),
+  send: sql<number>`coalesce((
+    select e.send from effects e
+    where e.tenant_id = reconciliation_cases.tenant_id and e.effect_key = reconciliation_cases.effect_key
+      and e.state = 'uncertain' and reconciliation_cases.closed_at is null), reconciliation_cases.send)`,
 }
 
 /** Oldest first, behind `position`. */
@@ -33,7 +42,7 @@ export const listCaseRows = async (
       : sql`(${reconciliationCases.openedAt}, ${reconciliationCases.id}) > (${position.openedAt}::timestamptz, ${position.id}::uuid)`,
   ]
   return db
-    .select()
+    .select(columns)
     .from(reconciliationCases)
     .where(and(...conditions))
     .orderBy(asc(reconciliationCases.openedAt), asc(reconciliationCases.id))
@@ -42,7 +51,7 @@ export const listCaseRows = async (
 
 export const findCaseRow = async ({ db }: Connection, tenantId: number, id: string): Promise<CaseRow | null> => {
   const [row] = await db
-    .select()
+    .select(columns)
     .from(reconciliationCases)
     .where(and(eq(reconciliationCases.tenantId, tenantId), eq(reconciliationCases.id, id)))
   return row ?? null

@@ -2,8 +2,8 @@ import { rm } from 'node:fs/promises'
 import net from 'node:net'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import type { EffectCall, Json, OperationType } from '../../src/domain/operation-type.ts'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import type { Json, OperationType, SendCall } from '../../src/domain/operation-type.ts'
 import { buildDeclarativeType } from '../../src/operation-types/declarative.ts'
 import { createOutbound, type Outbound } from '../../src/operation-types/outbound.ts'
 import type { OutboundRequest } from '../../src/operation-types/request-template.ts'
@@ -22,7 +22,7 @@ afterAll(async () => {
 
 const grantType = (
   url: string,
-  change: { timeoutMs?: number; rules?: Json[]; headers?: Record<string, string> } = {},
+  change: { timeoutMs?: number; rules?: Json[]; headers?: Record<string, string>; client?: Outbound } = {},
 ) =>
   buildDeclarativeType(
     {
@@ -55,14 +55,14 @@ const grantType = (
         },
       },
     },
-    { env: { URL: url }, secrets: () => undefined, outbound },
+    { env: { URL: url }, secrets: () => undefined, outbound: change.client ?? outbound },
   )
 
 const externalOf = (type: OperationType) => {
   if (type.executor.kind !== 'external') throw new Error('not external')
   return type.executor
 }
-const callOf = (key: string, input: Json = {}): EffectCall => ({
+const callOf = (key: string, input: Json = {}): SendCall => ({
   effectKey: key,
   step: '',
   itemKey: key,
@@ -71,6 +71,7 @@ const callOf = (key: string, input: Json = {}): EffectCall => ({
   type: 'grant',
   attempt: 1,
   traceparent: null,
+  mayStart: () => true,
 })
 const send = (type: OperationType, key: string, input: Json = {}) => externalOf(type).send(callOf(key, input))
 const find = (type: OperationType, key: string) => externalOf(type).lookup?.find(callOf(key))
@@ -392,6 +393,36 @@ describe('the pool', () => {
     })
     expect(own.entry('pool').requests).toBe(1)
     await own.close()
+  })
+
+  it('asks once more before the first byte of a request that waited, and writes none after a no', async () => {
+    const requests: string[] = []
+    await withSockets(
+      (socket) => socket.on('data', (data) => requests.push(data.toString('latin1'))),
+      async (url, sockets) => {
+        const client = createOutbound()
+        const type = grantType(url, { client, timeoutMs: 25_000 })
+        const held = Array.from({ length: 512 }, (_, index) => externalOf(type).send(callOf(`held-${index}`)))
+        await vi.waitUntil(() => requests.length === 512, { timeout: 30_000 })
+        let isOpen = true
+        const asked: boolean[] = []
+        const mayStart = (): boolean => {
+          asked.push(isOpen)
+          return isOpen
+        }
+        const waiting = externalOf(type).send({ ...callOf('waiting'), mayStart })
+        expect(asked).toEqual([])
+        isOpen = false
+        sockets[0]?.write(OK)
+        expect(await waiting).toEqual({ outcome: { state: 'unsent' }, downstreamError: false })
+        expect(asked).toEqual([false])
+        for (const socket of sockets.slice(1)) socket.end(OK)
+        for (const { outcome } of await Promise.all(held)) expect(outcome.state).toBe('applied')
+        await client.close()
+      },
+    )
+    expect(requests).toHaveLength(512)
+    expect(requests.filter((request) => request.includes('waiting'))).toEqual([])
   })
 
   it('reports a request that the transport refuses as a fault of ours', async () => {

@@ -13,6 +13,7 @@ import { openSubmissionWriter } from '../../src/services/submission-writer.ts'
 import { submitOperation } from '../../src/services/submit.ts'
 import { type Database, openDatabase } from '../../src/storage/database.ts'
 import { closeExplainedDoubts, readExplainedDoubts } from '../../src/storage/lookups.ts'
+import { findCaseRow } from '../../src/storage/reconciliation.ts'
 import { readUnsettled } from '../../src/storage/settle.ts'
 import { NO_WAKE_UPS, wipe } from '../support/races.ts'
 import type { Verdict } from './rules-reconcile.ts'
@@ -138,12 +139,12 @@ export const askReplay = (system: System, preflight: { id: string; operationId: 
 export const askLookup = (system: System, caseId: string): Promise<undefined | string> =>
   answered(() => lookupCase(system, principal, caseId).then(() => undefined))
 
-export const askResolve = (system: System, caseId: string, verdict: Verdict): Promise<undefined | string> =>
-  answered(() =>
-    resolveCase(system, principal, caseId, { ...verdict, evidenceRef: 'seen', effectRef: null, note: null }).then(
-      () => undefined,
-    ),
-  )
+/** By a person who has read the case just before. */
+export const askResolve = async (system: System, caseId: string, verdict: Verdict): Promise<undefined | string> => {
+  const shown = await system.database.query((connection) => findCaseRow(connection, principal.tenantId, caseId))
+  const request = { ...verdict, evidenceRef: 'seen', effectRef: null, note: null, send: shown?.send }
+  return answered(() => resolveCase(system, principal, caseId, request).then(() => undefined))
+}
 
 /** The reconciler's other half, as src/maintenance/reconciler.ts runs it. */
 export const closeDoubts = async (system: System): Promise<void> => {

@@ -8,6 +8,7 @@ import { settleOperation } from '../../src/services/settle.ts'
 import { type Database, openDatabase } from '../../src/storage/database.ts'
 import { closeExplainedDoubts, readExplainedDoubts } from '../../src/storage/lookups.ts'
 import { readOperationStates } from '../../src/storage/operation-state.ts'
+import { findCaseRow } from '../../src/storage/reconciliation.ts'
 import { claimRetries, explainKnownKeys } from '../../src/storage/run/claim-retries.ts'
 import { claimExpiredShards } from '../../src/storage/run/claim-shards.ts'
 import { finishShard } from '../../src/storage/run/finish.ts'
@@ -103,12 +104,20 @@ const state = async (operationId: string) => {
   if (!found) throw new Error('there is no such operation')
   return found
 }
-const resolve = (id: string, resolution: 'applied' | 'not_applied', retry = false) =>
+const queueResend = (lease: ClaimedShard) =>
+  database.query(
+    ({ sql }) => sql`
+      with r as (
+        insert into item_retries (tenant_id, operation_id, ord, shard, effect_key, attempt, reason, prior_state)
+        values (1, ${lease.operationId}::uuid, 0, 0, 'key', 2, 'idempotent_resend', 'uncertain') returning 1)
+      update operation_shards set waiting = waiting + 1 where operation_id = ${lease.operationId}::uuid`,
+  )
+const resolve = (id: string, resolution: 'applied' | 'not_applied', retry = false, send?: number) =>
   resolveCase(
     { database, wakeUps: NO_WAKE_UPS, types: plantedTypes() },
     { tenantId: TENANT, name: 'operator', scopes: [] },
     id,
-    { resolution, evidenceRef: 'seen', effectRef: null, note: null, retry },
+    { resolution, evidenceRef: 'seen', effectRef: null, note: null, retry, send },
   )
 
 test('what a worker saw before it lost its lease is kept, as evidence of a late worker', async () => {
@@ -369,16 +378,62 @@ test('an intent that was never sent goes back uncharged, and is claimed with the
   expect(await claimRetry(lease)).toMatchObject([{ send: 2, attempt: 1 }])
 })
 
+/** `key` is in doubt, and was sent again since its case was opened: of that send nobody knows either. */
+const resentSince = async (): Promise<ClaimedShard> => {
+  const lease = await inFlight()
+  await tell(database, lease, key, uncertain)
+  await queueResend(lease)
+  expect(await claimRetry(lease)).toMatchObject([{ send: 2, attempt: 2, resend: true }])
+  return lease
+}
+
+test('"not applied" is about the send that the case showed: after a resend it is refused, until the person names that one', async () => {
+  const lease = await resentSince()
+  const [found] = await cases(lease.operationId)
+  const shown = () => database.query((connection) => findCaseRow(connection, TENANT, found?.id ?? ''))
+  // what is in flight is nothing that anybody can have evidence of
+  expect(await shown()).toMatchObject({ send: 1 })
+  expect(await resolve(found?.id ?? '', 'not_applied', true, 2).catch((error: unknown) => error)).toMatchObject({
+    code: 'resend-in-progress',
+  })
+  await tell(database, lease, { ...key, send: 2 }, { ...uncertain, reasonCode: 'RESEND_UNANSWERED' })
+
+  for (const about of [undefined, 1, 3]) {
+    const refusal = await resolve(found?.id ?? '', 'not_applied', true, about).catch((error: unknown) => error)
+    expect(refusal).toMatchObject({ code: 'case-changed', extra: { send: 2 } })
+  }
+  expect(await readShard(database, lease)).toMatchObject({ uncertain: 1, failed: 0, waiting: 0 })
+  expect(await shown()).toMatchObject({ send: 2, resolution: null })
+  await resolve(found?.id ?? '', 'not_applied', true, 2)
+  expect(await readShard(database, lease)).toMatchObject({ uncertain: 0, failed: 1, waiting: 1 })
+  expect(await shown()).toMatchObject({ resolution: 'not_applied' })
+  expect(await findViolations(database)).toEqual([])
+})
+
+test('"applied" is about the effect: whichever send it was, it has happened', async () => {
+  const lease = await resentSince()
+  const [found] = await cases(lease.operationId)
+  await tell(database, lease, { ...key, send: 2 }, { ...uncertain, reasonCode: 'RESEND_UNANSWERED' })
+  await resolve(found?.id ?? '', 'applied')
+  expect(await cases(lease.operationId)).toMatchObject([{ resolution: 'applied' }])
+})
+
+test('"not applied" of an effect elsewhere is about the send that the doubt began with, too', async () => {
+  const { owner, other } = await doubtElsewhere()
+  await queueResend(owner)
+  expect(await claimRetry(owner)).toMatchObject([{ send: 2, resend: true }])
+  await tell(database, owner, { ...key, send: 2 }, { ...uncertain, reasonCode: 'RESEND_UNANSWERED' })
+  const [doubt] = await cases(other.operationId)
+  const refusal = await resolve(doubt?.id ?? '', 'not_applied').catch((error: unknown) => error)
+  expect(refusal).toMatchObject({ code: 'case-changed', extra: { send: 2 } })
+  await resolve(doubt?.id ?? '', 'not_applied', false, 2)
+  expect(await cases(other.operationId)).toMatchObject([{ resolution: 'not_applied' }])
+})
+
 test('case 41: a resend that is not answered with "applied" leaves the item uncertain', async () => {
   const lease = await inFlight()
   await tell(database, lease, key, uncertain)
-  await database.query(
-    ({ sql }) => sql`
-      with r as (
-        insert into item_retries (tenant_id, operation_id, ord, shard, effect_key, attempt, reason, prior_state)
-        values (1, ${lease.operationId}::uuid, 0, 0, 'key', 2, 'idempotent_resend', 'uncertain') returning 1)
-      update operation_shards set waiting = waiting + 1 where operation_id = ${lease.operationId}::uuid`,
-  )
+  await queueResend(lease)
   expect(await claimRetry(lease)).toMatchObject([{ send: 2, attempt: 2, resend: true }])
   await tell(database, lease, { ...key, send: 2 }, { ...uncertain, reasonCode: 'RESEND_UNANSWERED' })
   expect(await readShard(database, lease)).toMatchObject({ in_flight: 0, uncertain: 1, failed: 0, waiting: 0 })

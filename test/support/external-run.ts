@@ -1,5 +1,5 @@
 import { vi } from 'vitest'
-import type { EffectCall, OperationType, SendOutcome, SendReport } from '../../src/domain/operation-type.ts'
+import type { CallReport, OperationType, SendCall } from '../../src/domain/operation-type.ts'
 import { runExternal, type Sender } from '../../src/engine/external.ts'
 import { convergeEvidence } from '../../src/services/converge.ts'
 import { claimIntents } from '../../src/storage/run/claim-intents.ts'
@@ -17,9 +17,9 @@ import { holdShard, notingContext, runnableItem } from './held-run.ts'
 
 /** A call in the air: the test is the provider. */
 interface AirborneCall {
-  call: EffectCall
+  call: SendCall
   claimed: { ord: number; send: number }
-  answer(outcome: SendOutcome, downstreamError?: boolean): void
+  answer(outcome: CallReport['outcome'], downstreamError?: boolean): void
   break(error: Error): void
 }
 
@@ -89,7 +89,7 @@ export const startExternalRun = (
   const sender: Sender = {
     callTimeoutMs,
     send: (call, claimed) =>
-      new Promise((resolve: (report: SendReport) => void, reject) => {
+      new Promise((resolve: (report: CallReport) => void, reject) => {
         air.push({
           call,
           claimed: { ord: claimed.ord, send: claimed.send },
@@ -122,7 +122,7 @@ export const startExternalRun = (
   }
 }
 
-export const APPLIED: SendOutcome = { state: 'applied', effectRef: 'r1' }
+export const APPLIED: CallReport['outcome'] = { state: 'applied', effectRef: 'r1' }
 
 export const dueRetry = (ord: number, over: Partial<ClaimedRetry> = {}): ClaimedRetry => ({
   ord,

@@ -225,7 +225,12 @@ const resolveSome = async (storm: Storm, random: Random): Promise<number> => {
       })
       storm.figures.resolved++
     } catch (error) {
-      if (!(error instanceof AppError && ['case-already-resolved', 'resend-in-progress'].includes(error.code)))
+      if (
+        !(
+          error instanceof AppError &&
+          ['case-already-resolved', 'case-changed', 'resend-in-progress'].includes(error.code)
+        )
+      )
         throw error
     }
   }

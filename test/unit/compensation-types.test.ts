@@ -7,17 +7,17 @@ import path from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import {
-  type EffectCall,
   type Executor,
   executorOf,
   type OperationType,
   providerIdempotentMsOf,
+  type SendCall,
 } from '../../src/domain/operation-type.ts'
 import { buildCodeType, type CodeDefinition, defineOperationType } from '../../src/operation-types/code.ts'
 import { loadOperationTypes, type TypeRegistry } from '../../src/operation-types/registry.ts'
 
 type External = Extract<Executor, { kind: 'external' }>
-const call: EffectCall = {
+const call: SendCall = {
   effectKey: 'compensate:2:grant:ö',
   step: '',
   itemKey: 'item',
@@ -26,6 +26,7 @@ const call: EffectCall = {
   type: 'grant',
   attempt: 1,
   traceparent: '00-1-2-01',
+  mayStart: () => true,
 }
 const externalOf = (type: OperationType): External => {
   const { compensator } = type

@@ -10,6 +10,7 @@ import {
   type EffectCall,
   type Executor,
   type OperationType,
+  type SendCall,
 } from '../../src/domain/operation-type.ts'
 import { buildCodeType, type CodeDefinition, defineOperationType } from '../../src/operation-types/code.ts'
 import { NothingSent } from '../../src/operation-types/handlers.ts'
@@ -40,7 +41,7 @@ const executorOf = (definition: CodeDefinition<Input>): External => {
   if (executor.kind !== 'external') throw new Error('not external')
   return executor
 }
-const call: EffectCall = {
+const call: SendCall = {
   effectKey: 'key',
   step: '',
   itemKey: 'item',
@@ -49,6 +50,7 @@ const call: EffectCall = {
   type: 'send',
   attempt: 1,
   traceparent: null,
+  mayStart: () => true,
 }
 
 describe('defineOperationType', () => {
@@ -132,6 +134,29 @@ describe('send of a code type', () => {
     })
     const foreign = Object.assign(new Error('other copy'), { name: 'NothingSent' })
     expect(await sent(async () => Promise.reject(foreign))).toMatchObject({ outcome: { reasonCode: 'NOTHING_SENT' } })
+  })
+
+  it('that waits may ask before it writes; told no, it is unsent if it says that nothing was sent', async () => {
+    const sentWhile = (mayStart: () => boolean, send: typeof external.send) =>
+      executorOf({ ...external, send }).send({ ...call, mayStart })
+    const nothing = () => Promise.reject(new NothingSent('stopped'))
+    const asks: typeof external.send = (_call, { mayStart }) =>
+      mayStart() ? Promise.resolve({ state: 'applied' }) : nothing()
+    expect((await sentWhile(() => true, asks)).outcome).toEqual({ state: 'applied' })
+    expect(await sentWhile(() => false, asks)).toEqual({ outcome: { state: 'unsent' }, downstreamError: false })
+    // a handler that did not ask has failed for a reason of its own: charged, or it would be tried for ever
+    expect((await sentWhile(() => false, nothing)).outcome).toMatchObject({ state: 'failed' })
+    // what was told no once is not told yes later
+    const answers = [false, true]
+    const again: typeof external.send = async (_call, { mayStart }) =>
+      mayStart() || mayStart() ? { state: 'applied' } : nothing()
+    expect((await sentWhile(() => answers.shift() ?? true, again)).outcome).toEqual({ state: 'unsent' })
+    // told no, and sent all the same: nobody knows
+    const rash: typeof external.send = async (_call, { mayStart }) => {
+      mayStart()
+      throw new Error('broken off')
+    }
+    expect((await sentWhile(() => false, rash)).outcome).toMatchObject({ state: 'uncertain' })
   })
 
   it.each([[undefined], [{ state: 'done' }], [{ state: 'failed', failureClass: 'ambiguous_effect' }], ['ok']])(

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
-import type { EffectCall, Executor, OperationType } from '../../src/domain/operation-type.ts'
+import type { Executor, OperationType, SendCall } from '../../src/domain/operation-type.ts'
 import { buildCodeType, type CodeDefinition, defineOperationType } from '../../src/operation-types/code.ts'
 import { loadOperationTypes, type TypeRegistry } from '../../src/operation-types/registry.ts'
 
@@ -68,7 +68,7 @@ const executorOf = ({ executor }: OperationType): External => {
   if (executor.kind !== 'external') throw new Error('not external')
   return executor
 }
-const call = (name: string): EffectCall => ({
+const call = (name: string): SendCall => ({
   effectKey: `order:7/${name}`,
   step: name,
   itemKey: '7',
@@ -77,6 +77,7 @@ const call = (name: string): EffectCall => ({
   type: 'order',
   attempt: 1,
   traceparent: null,
+  mayStart: () => true,
 })
 const item = { key: '7', input: {}, rootOperationId: 'op_0' }
 

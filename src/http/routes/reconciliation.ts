@@ -121,6 +121,13 @@ const ResolveBody = z
     effect_ref: textField(MAX_REFERENCE_BYTES).nullish(),
     note: textField(MAX_REASON_BYTES).nullish(),
     retry: z.boolean().optional().describe('After `not_applied`: send it again. Default false: the item is failed.'),
+    send: z
+      .int()
+      .min(1)
+      .optional()
+      .describe(
+        'Which send `not_applied` is about, as the case shows it. Default: the one that the case was opened for.',
+      ),
   })
   .refine((body) => body.resolution === 'not_applied' || body.retry !== true, {
     message: 'is only possible for an effect that was not applied',
@@ -145,7 +152,7 @@ const addResolve = (app: App, { services }: RouteDeps): void => {
           ...refusals({
             400: 'No evidence.',
             404: 'No such case.',
-            409: 'It is resolved, and the problem names the outcome; or its effect is being sent again.',
+            409: 'It is resolved, and the problem names the outcome; or its effect is being sent again, or was.',
           }),
         },
       },
@@ -158,6 +165,7 @@ const addResolve = (app: App, { services }: RouteDeps): void => {
         effectRef: body.effect_ref ?? null,
         note: body.note ?? null,
         retry: body.retry ?? false,
+        send: body.send,
       })
       return toCase(resolved)
     },

@@ -167,6 +167,7 @@ describe('a call', () => {
       type: 'grant',
       attempt: 1,
       traceparent: 'trace',
+      mayStart: expect.any(Function),
     })
     expect(run.air[0]?.claimed).toEqual({ ord: 0, send: 1 })
     await tick(300)
@@ -331,6 +332,59 @@ describe('the gate', () => {
     expect(run.outcomes()).toEqual([])
     await tick(1)
     expect(run.outcomes()).toEqual(['1 absent null'])
+  })
+})
+
+describe('a call that waits before its first byte', () => {
+  /** One call in the air, begun at 0 with 5 s, under a lease that ends at 18,000. */
+  const startWaiting = async (due?: ReturnType<typeof dueRetry>) => {
+    const run = startExternalRun({ toOrd: 1, cursor: due ? 1 : 0 }, { leaseMs: 20_000 })
+    if (due) run.due.push(due)
+    await tick()
+    const call = run.air[0]?.call
+    if (!call) throw new Error('nothing was sent')
+    return { run, mayStart: () => call.mayStart() }
+  }
+
+  test('may begin as long as its time is not over', async () => {
+    const { mayStart } = await startWaiting()
+    expect(mayStart()).toBe(true)
+    await tick(4_999)
+    expect(mayStart()).toBe(true)
+    await tick(1)
+    expect(mayStart()).toBe(false)
+  })
+
+  test.each<[string, (held: ReturnType<typeof startExternalRun>['held']) => unknown]>([
+    ['a cancel', (held) => held.stopped('cancel')],
+    ['a pause', (held) => held.stopped('pause')],
+    ['the loss of the lease', (held) => Object.assign(held, { lost: true })],
+    ['a give-back', (held) => Object.assign(held, { giveBack: true })],
+    ['the end of the lease', (held) => Object.assign(held, { leaseEndsMs: performance.now() })],
+    ['a lease that ends before its time', (held) => Object.assign(held, { leaseEndsMs: 4_999 })],
+  ])('may not begin after %s', async (_name, close) => {
+    const { run, mayStart } = await startWaiting()
+    close(run.held)
+    expect(mayStart()).toBe(false)
+  })
+
+  test('unsent, it goes back uncharged and is no call of the type', async () => {
+    const { run } = await startWaiting()
+    run.held.stopped('cancel')
+    run.air[0]?.answer({ state: 'unsent' })
+    await tick()
+    expect(run.isOver).toBe(true)
+    expect(run.outcomes()).toEqual(['0 absent null'])
+    expect(run.written[0]).toMatchObject([{ retry: { afterMs: 0, reason: 'unsent' } }])
+    expect(run.noted.calls).toEqual([])
+  })
+
+  test('an unsent resend goes back to what it was', async () => {
+    const { run } = await startWaiting(dueRetry(0, { resend: true }))
+    run.held.stopped('cancel')
+    run.air[0]?.answer({ state: 'unsent' })
+    await tick()
+    expect(run.outcomes()).toEqual(['0 uncertain null'])
   })
 })
 
