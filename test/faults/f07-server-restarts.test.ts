@@ -18,8 +18,7 @@ const TRY_AGAIN_MS = 25
 let server: PostgresServer
 let stack: Stack
 beforeAll(async () => {
-  // what it said that it kept is kept, also when all of it is killed
-  server = await openPostgresServer({ settings: { fsync: 'on' } })
+  server = await openPostgresServer()
   await prepareDatabase(server.url)
   stack = await openStack({ databaseUrl: server.url, random: seededRandom(7) })
 })

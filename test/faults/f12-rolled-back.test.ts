@@ -48,7 +48,7 @@ faultTest(
       )
       const ids = await Promise.all([
         ...[0, 1, 2, 3].map((n) => submit(account, 'fault-asked', `${name}-call-${n}`, 10, { delay_ms: 30 })),
-        ...[0, 1, 2].map((n) => submit(account, 'fault-row', `${name}-row-${n}`, 200)),
+        ...[0, 1, 2].map((n) => submit(account, 'fault-row', `${name}-row-${n}`, 60)),
       ])
       const answers = await Promise.all(ids.filter((_, n) => n % 3 === 0).map((id) => account.client.act('cancel', id)))
       await account.during()

@@ -101,11 +101,11 @@ faultTest(
       await until('it runs', async () => Object.keys(await stack.effects.log()).some((k) => k.startsWith(key)))
       const endWatch = watch()
 
-      // a migration by hand, say: whoever asks for cases waits for it, and holds a connection meanwhile
+      // a migration by hand, say: whoever asks for bulk actions waits for it, and holds a connection meanwhile
       const blocker = postgres(stack.databaseUrl, { max: 1, onnotice: () => {} })
       const { asked, slow } = await blocker.begin(async (tx) => {
-        await tx`lock table dead_letters in access exclusive mode`
-        const slow = Array.from({ length: POOL }, () => ask('GET', '/dead-letters'))
+        await tx`lock table bulk_actions in access exclusive mode`
+        const slow = Array.from({ length: POOL }, () => ask('GET', '/bulk-actions'))
         await until('the pool is used up', async () => {
           const [row] = await stack.sql<{ n: number }[]>`
             select count(*)::int as n from pg_stat_activity where datname = current_database()
