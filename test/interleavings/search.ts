@@ -50,7 +50,8 @@ class Numbers {
   }
 }
 
-export const search = (world: World, observer: Observer = {}): Searched => {
+/** All of a world, or, with `enough`, what of it is nearest to its beginning: about so many states. */
+export const search = (world: World, observer: Observer = {}, enough = Number.POSITIVE_INFINITY): Searched => {
   const ids = new Map<string, number>()
   const parents = new Numbers()
   const actions: Action[] = []
@@ -83,9 +84,10 @@ export const search = (world: World, observer: Observer = {}): Searched => {
 
   const first = initialState()
   layer.push({ id: add(first, 0, null).id, state: first })
-  while (layer.length > 0 && counterexample === null) {
+  while (layer.length > 0 && counterexample === null && ids.size < enough) {
     const next: typeof layer = []
     for (const { id, state } of layer) {
+      if (ids.size >= enough) break
       const possible = enabledActions(state, world)
       let moved = false
       for (const action of possible) {
@@ -114,7 +116,7 @@ export const search = (world: World, observer: Observer = {}): Searched => {
     layer = next
   }
 
-  const trapped = counterexample ? [] : statesWithoutEnd(ids.size, from, to, ends)
+  const trapped = counterexample || ids.size >= enough ? [] : statesWithoutEnd(ids.size, from, to, ends)
   if (trapped[0] !== undefined) {
     fail({ invariant: 'I8', what: 'no end can be reached any more' }, pathTo(trapped[0]))
   }
