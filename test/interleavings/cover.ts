@@ -1,5 +1,6 @@
 /** Few paths through a search that take every kind of step from every kind of situation at least once. */
-import { type Action, act } from './protocol.ts'
+import type { Action } from './actions.ts'
+import { act } from './protocol.ts'
 import { search } from './search.ts'
 import { initialState, type State, type World } from './state.ts'
 import { effectOf } from './statements.ts'

@@ -2,8 +2,10 @@
  * Breadth first over every state that can be reached, so the first counterexample is one of the shortest. What is kept of
  * a state is its key and how it was reached; the state itself is made again from the path.
  */
+
+import { type Action, describeAction } from './actions.ts'
 import { type Violation, violationOfEnd, violationOfState, violationOfStep } from './invariants.ts'
-import { type Action, act, describeAction, enabledActions } from './protocol.ts'
+import { act, enabledActions } from './protocol.ts'
 import { initialState, keyOf, type State, type World } from './state.ts'
 
 /** A search that outgrows this has lost a bound of its world. */

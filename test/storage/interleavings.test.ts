@@ -1,8 +1,9 @@
 /** The protocol that test/interleavings searches is the one that the statements keep: the same steps, the same rows. */
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import { type Database, openDatabase } from '../../src/storage/database.ts'
+import { describeAction } from '../interleavings/actions.ts'
 import { coverOf } from '../interleavings/cover.ts'
-import { act, describeAction } from '../interleavings/protocol.ts'
+import { act } from '../interleavings/protocol.ts'
 import { rowsOf, startReplay } from '../interleavings/replay.ts'
 import { initialState } from '../interleavings/state.ts'
 import { ANSWERS, DEATHS, ONE_KEY, PAUSED, RESENT } from '../interleavings/worlds.ts'
