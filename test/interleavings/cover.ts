@@ -1,5 +1,6 @@
 /** Few paths through a search that take every kind of step from every kind of situation at least once. */
-import { type Action, act } from './protocol.ts'
+import type { Action } from './actions.ts'
+import { act } from './protocol.ts'
 import { search } from './search.ts'
 import { initialState, type State, type World } from './state.ts'
 import { effectOf } from './statements.ts'
@@ -30,31 +31,52 @@ const classOf = (state: State, world: World, action: Action): string => {
 
 export interface Cover {
   paths: Action[][]
+  /** Kinds of steps that the paths take, and that were found. */
+  covered: number
   classes: number
 }
 
-export const coverOf = (world: World): Cover => {
+/**
+ * A large world has a million states and takes minutes; what is far from its beginning differs from what is near in little that
+ * a statement can see.
+ */
+const STATES_ENOUGH = 40_000
+
+/** At most `pathsMax` paths, each the one that adds most to those before. */
+export const coverOf = (world: World, pathsMax: number): Cover => {
   const firsts = new Map<string, { from: number; action: Action }>()
-  const found = search(world, {
-    onStep: (before, action, _after, from) => {
-      const name = classOf(before, world, action)
-      if (!firsts.has(name)) firsts.set(name, { from, action })
+  const found = search(
+    world,
+    {
+      onStep: (before, action, _after, from) => {
+        const name = classOf(before, world, action)
+        if (!firsts.has(name)) firsts.set(name, { from, action })
+      },
     },
-  })
+    STATES_ENOUGH,
+  )
   if (found.counterexample) throw new Error(`${world.name} is not sound`)
-  const candidates = [...firsts].map(([name, { from, action }]) => ({ name, path: [...found.pathTo(from), action] }))
-  // the longest first: what they pass on their way needs no path of its own
-  candidates.sort((one, other) => other.path.length - one.path.length)
+  const candidates = [...firsts.values()].map(({ from, action }) => {
+    const path = [...found.pathTo(from), action]
+    return { path, missing: classesOf(world, path) }
+  })
   const covered = new Set<string>()
   const paths: Action[][] = []
-  for (const { name, path } of candidates) {
-    if (covered.has(name)) continue
-    paths.push(path)
-    let state = initialState()
-    for (const action of path) {
-      covered.add(classOf(state, world, action))
-      state = act(state, world, action)
-    }
+  while (paths.length < pathsMax && covered.size < firsts.size) {
+    for (const { missing } of candidates) for (const name of missing) if (covered.has(name)) missing.delete(name)
+    const best = candidates.reduce((one, other) => (other.missing.size > one.missing.size ? other : one))
+    paths.push(best.path)
+    for (const name of best.missing) covered.add(name)
   }
-  return { paths, classes: firsts.size }
+  return { paths, covered: covered.size, classes: firsts.size }
+}
+
+const classesOf = (world: World, path: readonly Action[]): Set<string> => {
+  const classes = new Set<string>()
+  let state = initialState()
+  for (const action of path) {
+    classes.add(classOf(state, world, action))
+    state = act(state, world, action)
+  }
+  return classes
 }

@@ -4,9 +4,10 @@
  * then: see `escaped`.
  */
 import { isFinal } from '../../src/domain/operation.ts'
-import { type Action, isFrozen } from './protocol.ts'
+import type { Action } from './actions.ts'
 import { type Effect, ITEMS, type State, type World } from './state.ts'
 import { countsOf, effectOf, inFlight } from './statements.ts'
+import { isFrozen } from './worker-acts.ts'
 
 export interface Violation {
   invariant: 'I2' | 'I3' | 'I4' | 'I5' | 'I6' | 'I8'

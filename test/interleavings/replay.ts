@@ -22,7 +22,7 @@ import { markStarted } from '../../src/storage/settle.ts'
 import { requestCancel, requestPause, resume } from '../../src/storage/stops.ts'
 import { plantedType } from '../support/planted-operation.ts'
 import { expireLease, GRANT, NO_WAKE_UPS, storeOperation, TENANT } from '../support/races.ts'
-import type { Action, CallStep, ItemStep, WorkerStep, WorldStep } from './protocol.ts'
+import type { Action, CallStep, ItemStep, WorkerStep, WorldStep } from './actions.ts'
 import { ATTEMPTS_MAX, type Call, type State, type World } from './state.ts'
 import { countsOf, inFlight, waiting } from './statements.ts'
 

@@ -2,8 +2,10 @@
  * Breadth first over every state that can be reached, so the first counterexample is one of the shortest. What is kept of
  * a state is its key and how it was reached; the state itself is made again from the path.
  */
+
+import { type Action, describeAction } from './actions.ts'
 import { type Violation, violationOfEnd, violationOfState, violationOfStep } from './invariants.ts'
-import { type Action, act, describeAction, enabledActions } from './protocol.ts'
+import { act, enabledActions } from './protocol.ts'
 import { initialState, keyOf, type State, type World } from './state.ts'
 
 /** A search that outgrows this has lost a bound of its world. */
@@ -50,7 +52,8 @@ class Numbers {
   }
 }
 
-export const search = (world: World, observer: Observer = {}): Searched => {
+/** All of a world, or, with `enough`, what of it is nearest to its beginning: about so many states. */
+export const search = (world: World, observer: Observer = {}, enough = Number.POSITIVE_INFINITY): Searched => {
   const ids = new Map<string, number>()
   const parents = new Numbers()
   const actions: Action[] = []
@@ -83,9 +86,10 @@ export const search = (world: World, observer: Observer = {}): Searched => {
 
   const first = initialState()
   layer.push({ id: add(first, 0, null).id, state: first })
-  while (layer.length > 0 && counterexample === null) {
+  while (layer.length > 0 && counterexample === null && ids.size < enough) {
     const next: typeof layer = []
     for (const { id, state } of layer) {
+      if (ids.size >= enough) break
       const possible = enabledActions(state, world)
       let moved = false
       for (const action of possible) {
@@ -114,7 +118,7 @@ export const search = (world: World, observer: Observer = {}): Searched => {
     layer = next
   }
 
-  const trapped = counterexample ? [] : statesWithoutEnd(ids.size, from, to, ends)
+  const trapped = counterexample || ids.size >= enough ? [] : statesWithoutEnd(ids.size, from, to, ends)
   if (trapped[0] !== undefined) {
     fail({ invariant: 'I8', what: 'no end can be reached any more' }, pathTo(trapped[0]))
   }

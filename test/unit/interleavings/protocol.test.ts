@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { type Action, describeAction } from '../../interleavings/protocol.ts'
+import { type Action, describeAction } from '../../interleavings/actions.ts'
 import { search, tellCounterexample } from '../../interleavings/search.ts'
 import type { State } from '../../interleavings/state.ts'
 import { HOLE, SOUND } from '../../interleavings/worlds.ts'
