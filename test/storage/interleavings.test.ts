@@ -13,7 +13,7 @@ import { findViolations } from '../support/storm-audit.ts'
 
 const REPLAY_MS = 300_000
 /** Of each world: a world whose items share a key has a thousand, and each costs a database that is wiped. */
-const PATHS_MAX = 120
+const PATHS_MAX = 60
 
 let testDatabase: TestDatabase
 let database: Database
