@@ -147,7 +147,7 @@ const queuedResend = async () => {
 test('a resend is claimed with the next send, and is a resend', async () => {
   const lease = await queuedResend()
   expect(await claimRetries(database, lease, [0], { sendByMs: 1_000, resendWithinMs: 3_600_000 })).toEqual([
-    { ord: 0, step: '', effectKey: 'key', send: 2, attempt: 2, resend: true },
+    { ord: 0, step: '', effectKey: 'key', send: 2, attempt: 2, resend: true, explained: false },
   ])
   expect(await readShard(database, lease)).toMatchObject({
     in_flight: 1,
@@ -222,7 +222,7 @@ test('a resend that waits behind a lookup that grants a retry: it is claimed as 
       ),
     () => claimRetries(database, lease, [0], { sendByMs: 1_000, resendWithinMs: 3_600_000 }),
   )
-  expect(won).toEqual([{ ord: 0, step: '', effectKey: 'key', send: 2, attempt: 2, resend: false }])
+  expect(won).toEqual([{ ord: 0, step: '', effectKey: 'key', send: 2, attempt: 2, resend: false, explained: false }])
   await tell(database, lease, { ord: 0, effectKey: 'key', send: 2 }, { effect: 'applied', item: 'applied' })
   expect(await readShard(database, lease)).toMatchObject({
     in_flight: 0,

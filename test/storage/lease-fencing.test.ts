@@ -133,7 +133,7 @@ const mutations: [name: string, run: (lease: Lease) => Promise<unknown>, works: 
   [
     'claimRetries',
     (lease) => claimRetries(database, lease, [0], { sendByMs: 1_000, resendWithinMs: 3_600_000 }),
-    [{ ord: 0, step: '', effectKey: 'k0', send: 2, attempt: 2, resend: false }],
+    [{ ord: 0, step: '', effectKey: 'k0', send: 2, attempt: 2, resend: false, explained: false }],
     null,
   ],
   ['explainKnownKeys', (lease) => explainKnownKeys(database, lease, [1], 'c1'), 1, 0],

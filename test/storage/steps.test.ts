@@ -171,7 +171,7 @@ describe('an item with steps', () => {
     expect(await readShard(database, lease)).toMatchObject({ in_flight: 0, waiting: 1, applied: 0 })
     await expectSound()
     expect(await claimDue(lease)).toEqual([
-      { ord: 0, step: 'pay', effectKey: 'key/pay', send: 1, attempt: 1, resend: false },
+      { ord: 0, step: 'pay', effectKey: 'key/pay', send: 1, attempt: 1, resend: false, explained: false },
     ])
     await tell(database, lease, at('pay'), { ...applied, item: 'skipped', reasonCode: 'ALREADY_PAID' })
     expect(await lastMessage(lease.operationId)).toBe('skipped: ALREADY_PAID')
