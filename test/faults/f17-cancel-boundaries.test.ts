@@ -18,8 +18,8 @@ import { makeGate, ofItem, ofKey, onceDone, type Standing, within } from './harn
 const AT_ONCE = 4
 const WAIT_MS = 120_000
 
-/** What becomes of the only item: never sent, or done and told. `late`: it was allowed to be sent before the cancel. */
-type Fate = 'unsent' | 'done' | 'late'
+/** What becomes of the only item: never sent, or done and told. */
+type Fate = 'unsent' | 'done'
 
 type Boundary = readonly [
   point: ProbePoint,
@@ -35,7 +35,7 @@ const BOUNDARIES: readonly Boundary[] = [
   ['run-started', 'fault-grant', 'unprocessed', 'unsent'],
   ['window-read', 'fault-grant', 'unprocessed', 'unsent'],
   ['intents-committed', 'fault-grant', 'intent', 'unsent'],
-  ['send-allowed', 'fault-grant', 'intent', 'late'],
+  ['send-allowed', 'fault-grant', 'intent', 'unsent'],
   ['send-begun', 'fault-grant', 'intent', 'done'],
   ['send-answered', 'fault-grant', 'intent', 'done'],
   ['outcome-committed', 'fault-grant', 'applied', 'done'],
@@ -59,9 +59,6 @@ afterAll(async () => {
   await account.close()
   await stack.close()
 })
-
-const LATE = 'late'
-const mayBeLate = (key: string): boolean => key.endsWith(LATE)
 
 const idOf = async (key: string): Promise<string> => {
   const [row] = await stack.sql<{ id: string }[]>`select id from operations where idempotency_key = ${key}`
@@ -120,7 +117,7 @@ faultTest(
   { short: 2 * BOUNDARIES.length, long: 50 * BOUNDARIES.length },
   async (fault) => {
     const limit = pLimit(AT_ONCE)
-    const watch = account.watch({ mayBeLate })
+    const watch = account.watch()
     await Promise.all(
       Array.from({ length: fault.runs }, (_, index) =>
         limit(async () => {
@@ -133,6 +130,6 @@ faultTest(
       ),
     )
     await watch.stop()
-    await account.end({ mayBeLate })
+    await account.end()
   },
 )

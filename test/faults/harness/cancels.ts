@@ -30,10 +30,11 @@ export const expectTruthful = (answer: Answer, later: Operation): void => {
 /** One cancel stands in the events, and one final state, the last one. */
 export const expectOneEnd = async ({ sql }: Pick<Stack, 'sql'>, key: string, cancels = 1): Promise<void> => {
   const events = await sql<{ kind: string; final: boolean }[]>`
-    select v.kind, v.version = max(v.version) over () and o.completed_at is not null as final
+    select v.kind, o.completed_at is not null as final
     from operations o join operation_events v on v.tenant_id = o.tenant_id and v.operation_id = o.id
     where o.idempotency_key = ${key} order by v.version`
   const count = (kind: string): number => events.filter((event) => event.kind === kind).length
   expect({ cancels: count('cancel_requested'), settled: count('settled') }).toEqual({ cancels, settled: 1 })
-  expect(events.at(-1)).toEqual({ kind: 'settled', final: true })
+  // a replay of it is noted afterwards, and changes nothing
+  expect(events.filter(({ kind }) => kind !== 'replayed').at(-1)).toEqual({ kind: 'settled', final: true })
 }

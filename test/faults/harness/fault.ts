@@ -68,7 +68,10 @@ export const faultTest = (
   body: (fault: Fault) => Promise<void>,
 ): void => {
   const runs = isLong ? options.long : options.short
-  if (runs === null) return
+  if (runs === null) {
+    test.skip(`${fault}: ${says} (in the long form)`)
+    return
+  }
   const timeout = (isLong ? options.timeoutMs?.long : options.timeoutMs?.short) ?? (isLong ? LONG_MS : SHORT_MS)
   test(`${fault}: ${says}`, { timeout }, async (context: TestContext) => {
     const seed = readSeed()
