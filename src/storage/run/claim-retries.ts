@@ -57,7 +57,8 @@ export const claimRetries = async (
       due as (
         select distinct on (r.effect_key) r.ord, r.effect_key, r.step, r.attempt, r.reason, r.prior_state, r.prior_class,
           i.item_key, i.input_hash,
-          exists (
+          -- the first look is taken once: without a restore the second is never
+          exists (select from restores) and exists (
             select from effects p join ledger_entries l on l.tenant_id = p.tenant_id and l.operation_id = p.operation_id
               and l.ord = p.ord and l.effect_key = p.effect_key and l.send = p.send
             where p.tenant_id = r.tenant_id and p.effect_key = r.effect_key
