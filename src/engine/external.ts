@@ -15,9 +15,8 @@
  * is written after the acknowledgement therefore began before it.
  */
 
-import { formatId } from '../domain/ids.ts'
-import { maySend, sendByMs } from '../domain/lease.ts'
-import type { CallReport, SendCall, SendOutcome } from '../domain/operation-type.ts'
+import { sendByMs } from '../domain/lease.ts'
+import type { SendOutcome } from '../domain/operation-type.ts'
 import { hasStep } from '../domain/steps.ts'
 import { probe } from '../probe.ts'
 import { reserveCalls } from '../storage/rate-limits.ts'
@@ -26,27 +25,11 @@ import { claimRetries, explainKnownKeys } from '../storage/run/claim-retries.ts'
 import type { Report } from '../storage/run/converge.ts'
 import { type RunnableItem, readDueRetries, readItems, readRetryAttempts, readWindow } from '../storage/run/window.ts'
 import { assertWindow } from './assert-window.ts'
+import { type ClaimedItem, openCalls, type Sender } from './calls.ts'
 import type { RunContext } from './context.ts'
-import { askBeforeSend, mustAskFirst } from './doubted-send.ts'
 import type { HeldShard } from './held-shard.ts'
 import { returnUnclear, writePatiently } from './outcomes.ts'
 import { sentReport, unsentReport } from './reports.ts'
-
-/** What makes the calls: an external type's executor, or the writer of an artifact's chunks. */
-export interface Sender {
-  callTimeoutMs: number
-  /** Never throws. */
-  send(call: SendCall, claimed: { ord: number; send: number }): Promise<CallReport>
-}
-
-interface ClaimedItem extends RunnableItem {
-  send: number
-  attempt: number
-  resend: boolean
-  explained: boolean
-  /** Last instant, on our clock, at which the call may start. */
-  sendByMs: number
-}
 
 /** Items read ahead of the cursor. */
 const READ_AHEAD = 500
@@ -80,6 +63,7 @@ export const runExternal = async (
   // a compensation undoes an item as a whole
   const steps = lease.compensating ? [] : type.steps
   const subject = { operationId: lease.operationId }
+  const calls = openCalls(context, held, executor, traceparent)
   const queue: ClaimedItem[] = []
   const answered: Report[] = []
   let ahead: RunnableItem[] = []
@@ -231,58 +215,8 @@ export const runExternal = async (
       })
   }
 
-  const maySendNow = (item: ClaimedItem): boolean =>
-    held.mayGoOn &&
-    maySend({
-      nowMs: performance.now(),
-      leaseEndsMs: held.leaseEndsMs,
-      sendByMs: item.sendByMs,
-      callTimeoutMs: executor.callTimeoutMs,
-    })
-
-  /** The same for a call whose time began at `startedAtMs`: it is over at its deadline, however late its first byte is. */
-  const mayStartNow = (item: ClaimedItem, startedAtMs: number): boolean =>
-    held.mayGoOn &&
-    performance.now() < startedAtMs + executor.callTimeoutMs &&
-    maySend({
-      nowMs: startedAtMs,
-      leaseEndsMs: held.leaseEndsMs,
-      sendByMs: item.sendByMs,
-      callTimeoutMs: executor.callTimeoutMs,
-    })
-
-  const makeCall = async (item: ClaimedItem): Promise<Report> => {
-    const standing = { ...subject, itemKey: item.key }
-    await probe('send-allowed', standing)
-    const call = {
-      effectKey: item.effectKey,
-      step: item.step,
-      itemKey: item.key,
-      input: item.input,
-      operationId: formatId('op', lease.operationId),
-      type: type.name,
-      attempt: item.attempt,
-      traceparent,
-    }
-    if (mustAskFirst(held, item, call)) {
-      const found = await askBeforeSend(held, item, call)
-      held.step()
-      if (found !== null) return found
-      // asking took time, in which the gate may have closed
-      if (!maySendNow(item)) return unsentReport(item)
-    }
-    const startedAtMs = performance.now()
-    const sending = executor.send({ ...call, mayStart: () => mayStartNow(item, startedAtMs) }, item)
-    await probe('send-begun', standing)
-    const { outcome, downstreamError } = await sending
-    await probe('send-answered', standing)
-    if (outcome.state === 'unsent') return unsentReport(item)
-    meter.record({ type: type.name, durationMs: performance.now() - startedAtMs, downstreamError })
-    return sentReport(type, item, outcome)
-  }
-
   const send = (item: ClaimedItem): void => {
-    if (!maySendNow(item)) {
+    if (!calls.maySend(item)) {
       answered.push(unsentReport(item))
       return
     }
@@ -291,7 +225,8 @@ export const runExternal = async (
       return
     }
     inTheAir++
-    makeCall(item)
+    calls
+      .make(item)
       .then(
         (found) => answered.push(found),
         (error: unknown) => {

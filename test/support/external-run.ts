@@ -1,6 +1,7 @@
 import { vi } from 'vitest'
 import type { CallReport, OperationType, SendCall } from '../../src/domain/operation-type.ts'
-import { runExternal, type Sender } from '../../src/engine/external.ts'
+import type { Sender } from '../../src/engine/calls.ts'
+import { runExternal } from '../../src/engine/external.ts'
 import { convergeEvidence } from '../../src/services/converge.ts'
 import { claimIntents } from '../../src/storage/run/claim-intents.ts'
 import { type ClaimedRetry, claimRetries, explainKnownKeys } from '../../src/storage/run/claim-retries.ts'

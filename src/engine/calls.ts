@@ -1,0 +1,94 @@
+/**
+ * The call of one claimed item: whether it may begin, what is asked before it, and what is to be reported of it.
+ *
+ * It is asked for twice whether a call may begin: when it is taken from the queue, and right before its first byte, as it may
+ * wait for a connection in between (`mayStart`).
+ */
+import { formatId } from '../domain/ids.ts'
+import { maySend } from '../domain/lease.ts'
+import type { CallReport, SendCall } from '../domain/operation-type.ts'
+import { probe } from '../probe.ts'
+import type { Report } from '../storage/run/converge.ts'
+import type { RunnableItem } from '../storage/run/window.ts'
+import type { RunContext } from './context.ts'
+import { askBeforeSend, mustAskFirst } from './doubted-send.ts'
+import type { HeldShard } from './held-shard.ts'
+import { sentReport, unsentReport } from './reports.ts'
+
+/** What makes the calls: an external type's executor, or the writer of an artifact's chunks. */
+export interface Sender {
+  callTimeoutMs: number
+  /** Never throws. */
+  send(call: SendCall, claimed: { ord: number; send: number }): Promise<CallReport>
+}
+
+export interface ClaimedItem extends RunnableItem {
+  send: number
+  attempt: number
+  resend: boolean
+  explained: boolean
+  /** Last instant, on our clock, at which the call may start. */
+  sendByMs: number
+}
+
+export interface Calls {
+  /** Whether a call that begins now is within its time, and nobody has told the run to stop. */
+  maySend(item: ClaimedItem): boolean
+  make(item: ClaimedItem): Promise<Report>
+}
+
+export const openCalls = (
+  { meter }: Pick<RunContext, 'meter'>,
+  held: HeldShard,
+  executor: Sender,
+  traceparent: string | null,
+): Calls => {
+  const { lease, type } = held
+
+  const mayGoOnFrom = (item: ClaimedItem, nowMs: number): boolean =>
+    held.mayGoOn &&
+    maySend({
+      nowMs,
+      leaseEndsMs: held.leaseEndsMs,
+      sendByMs: item.sendByMs,
+      callTimeoutMs: executor.callTimeoutMs,
+    })
+  const maySendNow = (item: ClaimedItem): boolean => mayGoOnFrom(item, performance.now())
+
+  /** The call's time began at `startedAtMs`, and is over at its deadline, however late its first byte is. */
+  const mayStartNow = (item: ClaimedItem, startedAtMs: number): boolean =>
+    performance.now() < startedAtMs + executor.callTimeoutMs && mayGoOnFrom(item, startedAtMs)
+
+  return {
+    maySend: maySendNow,
+    async make(item) {
+      const standing = { operationId: lease.operationId, itemKey: item.key }
+      await probe('send-allowed', standing)
+      const call = {
+        effectKey: item.effectKey,
+        step: item.step,
+        itemKey: item.key,
+        input: item.input,
+        operationId: formatId('op', lease.operationId),
+        type: type.name,
+        attempt: item.attempt,
+        traceparent,
+      }
+      if (mustAskFirst(held, item, call)) {
+        const found = await askBeforeSend(held, item, call)
+        held.step()
+        if (found !== null) return found
+        // asking took time, in which the gate may have closed
+        if (!maySendNow(item)) return unsentReport(item)
+      }
+      const startedAtMs = performance.now()
+      const sending = executor.send({ ...call, mayStart: () => mayStartNow(item, startedAtMs) }, item)
+      await probe('send-begun', standing)
+      const { outcome, downstreamError } = await sending
+      await probe('send-answered', standing)
+      if (outcome.state === 'unsent') return unsentReport(item)
+      meter.record({ type: type.name, durationMs: performance.now() - startedAtMs, downstreamError })
+      return sentReport(type, item, outcome)
+    },
+  }
+}
