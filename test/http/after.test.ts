@@ -5,6 +5,7 @@ import { openSubmissionWriter } from '../../src/services/submission-writer.ts'
 import { submitOperation } from '../../src/services/submit.ts'
 import { type Answer, type DraftApi, openDraftApi, uuidOf } from '../support/drafts.ts'
 import { plantedType } from '../support/planted-operation.ts'
+import { submitRequest } from '../support/submit-request.ts'
 
 let api: DraftApi
 beforeAll(async () => {
@@ -180,24 +181,7 @@ it('a submission without `after` is still one statement', async () => {
       writeSubmission: openSubmissionWriter({ database: counting }),
     },
     { tenantId: 1, name: 'tester', scopes: ['write'] },
-    {
-      type: 'grant',
-      items: [{ key: 'a', input: {} }],
-      input: undefined,
-      reason: null,
-      labels: {},
-      priority: 0,
-      runAfter: null,
-      deadlineAt: null,
-      draft: false,
-      callbackUrl: null,
-      after: [],
-      afterWhen: 'succeeded',
-      stopIf: [],
-      idempotencyKey: null,
-      body: {},
-      traceparent: null,
-    },
+    submitRequest('grant', [{ key: 'a', input: {} }]),
   )
   expect(calls).toEqual(['query'])
 })

@@ -16,6 +16,7 @@ import { closeExplainedDoubts, readExplainedDoubts } from '../../src/storage/loo
 import { findCaseRow } from '../../src/storage/reconciliation.ts'
 import { readUnsettled } from '../../src/storage/settle.ts'
 import { NO_WAKE_UPS, wipe } from '../support/races.ts'
+import { submitRequest } from '../support/submit-request.ts'
 import type { Verdict } from './rules-reconcile.ts'
 import type { Script } from './types.ts'
 
@@ -83,24 +84,14 @@ export const submit = async (
   items: { key: string; target: string }[],
 ): Promise<string> => {
   const context = { ...system, downloads: false, writeSubmission: openSubmissionWriter(system) }
-  const submitted = await submitOperation(context, principal, {
-    type,
-    items: items.map(({ key, target }): { key: string; input: Json } => ({ key, input: { target } })),
-    input: undefined,
-    reason: null,
-    labels: {},
-    priority: 0,
-    runAfter: null,
-    deadlineAt: null,
-    draft: false,
-    callbackUrl: null,
-    after: [],
-    afterWhen: 'succeeded',
-    stopIf: [],
-    idempotencyKey: null,
-    body: {},
-    traceparent: null,
-  })
+  const submitted = await submitOperation(
+    context,
+    principal,
+    submitRequest(
+      type,
+      items.map(({ key, target }): { key: string; input: Json } => ({ key, input: { target } })),
+    ),
+  )
   return 'id' in submitted ? submitted.id : submitted.state.id
 }
 

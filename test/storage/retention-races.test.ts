@@ -20,6 +20,7 @@ import { CHORES } from '../support/old-rows.ts'
 import { plantEffects, plantedType, plantOperation } from '../support/planted-operation.ts'
 import { wipe } from '../support/races.ts'
 import { principal } from '../support/service.ts'
+import { submitRequest } from '../support/submit-request.ts'
 
 const CLIENTS = 20
 const KEYS = 5
@@ -124,24 +125,7 @@ const keepers: Record<string, Keeper> = {
   // nothing forgets operations by age so far: by hand, as a retention of operations would
   'an operation': {
     async ask(through) {
-      const request = {
-        type: 'grant',
-        items: [{ key: 'a', input: {} }],
-        input: undefined,
-        reason: null,
-        labels: {},
-        priority: 0,
-        runAfter: null,
-        deadlineAt: null,
-        draft: false,
-        callbackUrl: null,
-        after: [],
-        afterWhen: 'succeeded' as const,
-        stopIf: [],
-        idempotencyKey: 'one',
-        body: {},
-        traceparent: null,
-      }
+      const request = submitRequest('grant', [{ key: 'a', input: {} }], { idempotencyKey: 'one' })
       const context = {
         ...contextOf(through),
         writeSubmission: openSubmissionWriter({ database: through }),

@@ -17,6 +17,7 @@ import type { Sql } from '../../src/storage/connection.ts'
 import { type Database, openDatabase } from '../../src/storage/database.ts'
 import { openWakeUps } from '../../src/storage/wake-ups.ts'
 import { createTestDatabase } from './database.ts'
+import { submitRequest } from './submit-request.ts'
 
 /** For tests that start processes: seconds each, and more where the machine is busy. */
 export const PROCESSES_MS = 180_000
@@ -94,25 +95,10 @@ export const openTestService = async (sources: {
     services,
     async submit(type, items, change = {}) {
       const complete = items.map((item) => ({ key: item.key, input: item.input ?? {} }))
-      const { operation } = await services.submitOperation(principal, {
-        type,
-        items: complete,
-        input: undefined,
-        reason: null,
-        labels: {},
-        priority: 0,
-        runAfter: null,
-        deadlineAt: null,
-        draft: false,
-        callbackUrl: null,
-        after: [],
-        afterWhen: 'succeeded',
-        stopIf: [],
-        idempotencyKey: null,
-        body: { type, items: complete },
-        traceparent: null,
-        ...change,
-      })
+      const { operation } = await services.submitOperation(
+        principal,
+        submitRequest(type, complete, { body: { type, items: complete }, ...change }),
+      )
       return operation
     },
     async view(id) {
