@@ -5,6 +5,9 @@
  * and only then acknowledges. A beat that fails changes nothing: the run counts its lease on its own clock and stops before
  * anybody may take over. A wake-up `stop` brings the next look forward; losing it costs one beat.
  *
+ * A shard that was just claimed has its first beat a third of its lease later, whatever was planned before: a worker with
+ * nothing in hand beats less often than a short lease lasts.
+ *
  * They go on while the worker drains, until the last batch is written.
  */
 import { heartbeatMs } from '../domain/lease.ts'
@@ -25,6 +28,8 @@ const BEAT_MS_MIN = 100
 export interface Heartbeat {
   /** Looks for stops now, without renewing. */
   look(): void
+  /** More is held than when the next beat was planned: it may have to come earlier. */
+  claimed(): void
   state: 'active' | 'draining'
   stop(): Promise<void>
 }
@@ -127,24 +132,32 @@ export const startHeartbeat = (options: {
       })
   }
 
+  let dueAtMs = Number.POSITIVE_INFINITY
+  const untilNextMs = (): number =>
+    Math.max(BEAT_MS_MIN, Math.min(WORKER_BEAT_MS, ...[...held].map((shard) => heartbeatMs(shard.type.leaseMs))))
   const schedule = (): void => {
     if (stopped) return
-    const shortest = Math.min(WORKER_BEAT_MS, ...[...held].map((shard) => heartbeatMs(shard.type.leaseMs)))
-    timer = setTimeout(
-      () => {
-        Promise.allSettled([beat(), sayAlive()])
-          .then((results) => {
-            for (const result of results) {
-              if (result.status === 'rejected') log.warn({ err: result.reason }, 'heartbeat failed')
-            }
-          })
-          .finally(schedule)
-      },
-      Math.max(BEAT_MS_MIN, shortest),
-    )
+    const afterMs = untilNextMs()
+    dueAtMs = performance.now() + afterMs
+    timer = setTimeout(() => {
+      timer = null // this beat plans the next one itself
+      Promise.allSettled([beat(), sayAlive()])
+        .then((results) => {
+          for (const result of results) {
+            if (result.status === 'rejected') log.warn({ err: result.reason }, 'heartbeat failed')
+          }
+        })
+        .finally(schedule)
+    }, afterMs)
+  }
+  const claimed = (): void => {
+    if (timer === null || performance.now() + untilNextMs() >= dueAtMs) return
+    clearTimeout(timer)
+    schedule()
   }
   const heartbeat: Heartbeat = {
     look,
+    claimed,
     state: 'active',
     async stop() {
       stopped = true
