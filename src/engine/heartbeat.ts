@@ -6,7 +6,8 @@
  * anybody may take over. A wake-up `stop` brings the next look forward; losing it costs one beat.
  *
  * A shard that was just claimed has its first beat a third of its lease later, whatever was planned before: a worker with
- * nothing in hand beats less often than a short lease lasts.
+ * nothing in hand beats less often than a short lease lasts. And a row that was locked is tried again soon: its own run locks
+ * it for milliseconds, but often, so that two beats in a row may find it locked.
  *
  * They go on while the worker drains, until the last batch is written.
  */
@@ -23,6 +24,7 @@ const keyOf = ({ operationId, shard, epoch }: { operationId: string; shard: numb
 
 /** How often the worker says that it is alive; `gone` after two of them were missed. */
 export const WORKER_BEAT_MS = 2_000
+/** Also how soon a renewal is tried again that was passed over. */
 const BEAT_MS_MIN = 100
 
 export interface Heartbeat {
@@ -92,7 +94,10 @@ export const startHeartbeat = (options: {
     )
   }
 
+  /** The last beat left somebody out who still holds its lease. */
+  let passedOver = false
   const beat = async (): Promise<void> => {
+    passedOver = false
     const moving = [...held].filter((shard) => !shard.lost && !shard.finishing && !shard.isStalled)
     const askedAtMs = performance.now()
     if (moving.length > 0) {
@@ -107,6 +112,7 @@ export const startHeartbeat = (options: {
       for (const shard of moving) if (!missing.includes(shard)) shard.renewed(askedAtMs)
       await acknowledge(moving)
       await reread(missing)
+      passedOver = missing.some((shard) => !shard.lost && !shard.finishing)
     }
   }
 
@@ -134,7 +140,9 @@ export const startHeartbeat = (options: {
 
   let dueAtMs = Number.POSITIVE_INFINITY
   const untilNextMs = (): number =>
-    Math.max(BEAT_MS_MIN, Math.min(WORKER_BEAT_MS, ...[...held].map((shard) => heartbeatMs(shard.type.leaseMs))))
+    passedOver
+      ? BEAT_MS_MIN
+      : Math.max(BEAT_MS_MIN, Math.min(WORKER_BEAT_MS, ...[...held].map((shard) => heartbeatMs(shard.type.leaseMs))))
   const schedule = (): void => {
     if (stopped) return
     const afterMs = untilNextMs()

@@ -295,6 +295,23 @@ describe('a shard that a renewal did not name', () => {
     expect(named.leaseEndsMs).toBeGreaterThan(endsMs)
   })
 
+  test('is tried again soon: a run locks its own row often, and each time for milliseconds', async () => {
+    const shard = holdShard({}, TYPE)
+    renewAll([shard])
+    vi.mocked(renewLeases).mockResolvedValueOnce([])
+    begin(shard)
+    await tick(1_000)
+    await tick(99)
+    expect(renewLeases).toHaveBeenCalledTimes(1)
+    await tick(1)
+    expect(shard.leaseEndsMs).toBe(performance.now() + LEASE_MS - 300)
+    // and then a third of its lease later again
+    await tick(999)
+    expect(renewLeases).toHaveBeenCalledTimes(2)
+    await tick(1)
+    expect(renewLeases).toHaveBeenCalledTimes(3)
+  })
+
   test('is told to stop by that, too', async () => {
     const shard = holdShard({}, TYPE)
     vi.mocked(renewLeases).mockResolvedValue([])
