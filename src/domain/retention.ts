@@ -34,7 +34,7 @@ export const keptDays = (stage: PurgeStage, policy: RetentionPolicy): number =>
 export interface ChainFacts {
   /** Operations that are not final: a draft, a replay that waits for approval, one in doubt. */
   open: number
-  /** Since the last outcome or end of any of them. */
+  /** Since the last outcome or end of any of them, or the last time that a case or dead letter was closed. */
   sinceChangeMs: number
   /** Items that are uncertain or in flight. */
   unexplained: number

@@ -101,8 +101,8 @@ const readChainFacts = async (
   const [row] = await sql<ChainFacts & { operations: number; shards: number }>`
     select count(*)::int as operations, coalesce(sum(s.n), 0)::int as shards,
       (count(*) filter (where o.completed_at is null))::int as open,
-      coalesce(extract(epoch from clock_timestamp() - greatest(max(o.completed_at), max(s.last_progress_at))) * 1000,
-        0)::float8 as "sinceChangeMs",
+      coalesce(extract(epoch from clock_timestamp() - greatest(max(o.completed_at), max(s.last_progress_at),
+        max(closed.at))) * 1000, 0)::float8 as "sinceChangeMs",
       coalesce(sum(s.unexplained), 0)::float8 as unexplained,
       bool_or(exists (
         select from reconciliation_cases c
@@ -123,7 +123,12 @@ const readChainFacts = async (
       bool_or(o.purge_open) as purging
     from operations o, lateral (
       select count(*) as n, max(s.last_progress_at) as last_progress_at, sum(s.uncertain + s.in_flight) as unexplained
-      from operation_shards s where s.tenant_id = o.tenant_id and s.operation_id = o.id) s
+      from operation_shards s where s.tenant_id = o.tenant_id and s.operation_id = o.id) s,
+      lateral (
+        -- by a person, who may want to show why
+        select greatest(
+          (select max(c.closed_at) from reconciliation_cases c where c.tenant_id = o.tenant_id and c.operation_id = o.id),
+          (select max(d.closed_at) from dead_letters d where d.tenant_id = o.tenant_id and d.operation_id = o.id)) as at) closed
     where o.tenant_id = ${chain.tenantId} and o.root_id = ${chain.operationId}::uuid`
   if (!row) throw new Error('an aggregate has one row')
   return row

@@ -343,7 +343,9 @@ describe('evidence that comes when the items are gone', () => {
     ).toBe(1)
     await age(database, [id], OLD_DAYS)
     expect(await mark(id, 'ledger')).toBeNull()
-    await database.query(({ sql }) => sql`update reconciliation_cases set closed_at = now(), resolution = 'applied'`)
+    await database.query(
+      ({ sql }) => sql`update reconciliation_cases set closed_at = now() - interval '99 days', resolution = 'applied'`,
+    )
     expect(await mark(id, 'ledger')).toEqual([id])
   })
 

@@ -235,7 +235,7 @@ describe('nothing goes, however old', () => {
       'a case is open',
       (id) => case_(id, false),
       { openCases: true },
-      () => script(`update reconciliation_cases set closed_at = now(), resolution = 'applied'`),
+      () => script(`update reconciliation_cases set closed_at = now() - interval '99 days', resolution = 'applied'`),
     ],
     [
       'a dead letter is open',
@@ -243,7 +243,7 @@ describe('nothing goes, however old', () => {
       { activeDeadLetters: true },
       () =>
         script(
-          `update dead_letters set closed_at = now(), closed_by = 'p', close_reason = 'r', closed_as = 'discarded'`,
+          `update dead_letters set closed_at = now() - interval '99 days', closed_by = 'p', close_reason = 'r', closed_as = 'discarded'`,
         ),
     ],
     [
@@ -278,6 +278,18 @@ describe('nothing goes, however old', () => {
       (id) => script(`update operation_shards set uncertain = 1, applied = 0 where operation_id = '${id}'`),
       { unexplained: 1 },
       (id) => script(`update operation_shards set uncertain = 0, applied = 1 where operation_id = '${id}'`),
+    ],
+    [
+      'a case was closed a moment ago',
+      (id) => case_(id, true),
+      { openCases: false },
+      (id) => age(database, [id], OLD_DAYS),
+    ],
+    [
+      'a dead letter was discarded a moment ago',
+      (id) => letter(id, 'f', 'k', true),
+      { activeDeadLetters: false },
+      (id) => age(database, [id], OLD_DAYS),
     ],
     [
       'evidence came a moment ago',

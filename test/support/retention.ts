@@ -16,6 +16,12 @@ export const age = (database: Database, operationIds: readonly string[], days: n
     await sql`
       update operation_shards set last_progress_at = last_progress_at - ${days}::int * interval '1 day'
       where operation_id = any(${ids}::uuid[])`
+    await sql`
+      update reconciliation_cases set closed_at = closed_at - ${days}::int * interval '1 day'
+      where operation_id = any(${ids}::uuid[])`
+    await sql`
+      update dead_letters set closed_at = closed_at - ${days}::int * interval '1 day'
+      where operation_id = any(${ids}::uuid[])`
   })
 
 /** Deletes all that is marked; answers with how many batches that took. */
