@@ -34,6 +34,8 @@ export type ProbePoint =
   | 'unsettled-read'
   | 'lookup-taken'
   | 'lookup-answered'
+  | 'chain-marked'
+  | 'rows-purged'
 
 /** Where the process stands: enough to tell one operation and item from another. */
 export interface ProbeSubject {

@@ -21,6 +21,8 @@ export const ERROR_CODES = [
   'artifact-not-found',
   'artifact-not-published',
   'artifact-gone',
+  'items-purged',
+  'ledger-purged',
   'download-link-invalid',
   'download-link-expired',
   'downloads-not-configured',

@@ -20,10 +20,11 @@ export interface ExportedEntry extends LedgerEntry {
 /** Of one tenant at a time. */
 export interface LedgerSource {
   /**
-   * In order, each of about as many items; the last one has all that come later. Null: the tenant has no such operation.
+   * In order, each of about as many items; the last one has all that come later. `unknown`: the tenant has no such
+   * operation; `purged`: its ledger was deleted, as its time was over.
    * Entries are read when a part is written, so that the export of an operation that has ended by then is whole.
    */
-  planOperation(tenantId: number, operationId: string): Promise<LedgerRange[] | null>
+  planOperation(tenantId: number, operationId: string): Promise<LedgerRange[] | 'unknown' | 'purged'>
   /** Times are RFC 3339. In order of operation and item. */
   planPeriod(tenantId: number, period: { from: string; to: string }): Promise<LedgerRange[]>
   /** Page by page; the next page is read when it is asked for. */

@@ -124,6 +124,21 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     meaning: 'It has expired, a newer one has taken its place, or its operation was cancelled after the publish.',
     action: 'Submit the operation again, or take the newer artifact.',
   },
+  'items-purged': {
+    status: 410,
+    title: 'The items of the operation are gone',
+    meaning:
+      'The operation ended so long ago that its items were deleted: `retention.items_days` of its type are over. Its status, counts and events stay, and so does its ledger until `ledger_purged_at`.',
+    action: 'Read the operation itself, or its ledger. What is to be done again is a new operation.',
+  },
+  'ledger-purged': {
+    status: 410,
+    title: 'The ledger of the operation is gone',
+    meaning:
+      'The operation ended so long ago that its ledger was deleted: `retention.ledger_days` of its type are over. Its status, counts and events stay.',
+    action:
+      'Read the operation itself. To keep evidence for longer, raise `retention.ledger_days`, or export it in time.',
+  },
   'download-link-invalid': {
     status: 403,
     title: 'The download link is not valid',

@@ -7,6 +7,7 @@ import { bulkActions } from './bulk-actions.ts'
 import { callbacks } from './callbacks.ts'
 import { abandonedUploads, deadlines, housekeeping } from './janitor.ts'
 import { reconciler } from './reconciler.ts'
+import { retention } from './retention.ts'
 import { type MaintenanceService, repeat } from './service.ts'
 import { settleSweep } from './settle-sweep.ts'
 import { stopConditions } from './stop-conditions.ts'
@@ -30,6 +31,7 @@ export const openMaintenance = (
     deadlines(context, log),
     abandonedUploads(context),
     housekeeping(context, log),
+    retention(context, log),
     stopConditions(context, log),
     sender,
     artifactObjects(context, log),

@@ -13,6 +13,8 @@ import { defineOperationType, type OperationTypeDefinition } from './code.ts'
 
 const FORMATS = { ndjson: 'application/x-ndjson', csv: 'text/csv' } as const
 
+const MISSING = { unknown: 'there is no such operation', purged: 'its ledger was deleted, as its time was over' }
+
 const time = z.iso
   .datetime({ offset: true, abort: true })
   .max(40)
@@ -60,7 +62,7 @@ type ChunkInput = z.infer<typeof chunkInput>
 const plan = async (source: LedgerSource, tenantId: number, { operation_id, from, to }: ExportInput) => {
   if (operation_id === undefined) return source.planPeriod(tenantId, { from: from ?? '', to: to ?? '' })
   const operationId = parseId('op', operation_id)
-  return operationId === null ? null : source.planOperation(tenantId, operationId)
+  return operationId === null ? 'unknown' : source.planOperation(tenantId, operationId)
 }
 
 const toChunk = (format: ExportInput['format'], range: LedgerRange, index: number): PlannedChunk => {
@@ -93,7 +95,7 @@ export const ledgerExport = (source: LedgerSource): OperationTypeDefinition =>
     input,
     plan: async ({ format, ...of }, { tenantId }) => {
       const ranges = await plan(source, tenantId, { format, ...of })
-      if (ranges === null) return { issues: [{ pointer: '/operation_id', detail: 'there is no such operation' }] }
+      if (typeof ranges === 'string') return { issues: [{ pointer: '/operation_id', detail: MISSING[ranges] }] }
       return ranges.map((range, index) => toChunk(format, range, index))
     },
     writeChunk: (chunk, { tenantId }) => write(source, tenantId, chunkInput.parse(chunk.input)),

@@ -63,4 +63,6 @@ const NOTHING_DONE = {
   error: null,
   startedAt: null,
   completedAt: null,
+  itemsPurgedAt: null,
+  ledgerPurgedAt: null,
 } satisfies Partial<OperationState>

@@ -8,6 +8,7 @@ import { type CompensationFacts, readCompensationFacts } from '../storage/compen
 import type { Connection } from '../storage/connection.ts'
 import type { CompensationScope } from '../storage/preflights.ts'
 import type { Types } from './context.ts'
+import { ledgerPurged } from './kept.ts'
 import { commonAnswer, hashFacts, readDownstreamErrors } from './preflight-judgement.ts'
 import type { CompensationPreflightView } from './preflight-views.ts'
 import { stopConditions } from './replay-judgement.ts'
@@ -67,7 +68,7 @@ export interface CompensationJudgement {
 /**
  * Reads the facts and judges them. `approving` is a compensation that already exists and waits: it does not count as being in
  * progress, and the version that its own creation has raised is taken as it was. Errors: operation-not-found,
- * unknown-operation-type (it is not installed any more).
+ * ledger-purged, unknown-operation-type (it is not installed any more).
  */
 export const judgeCompensation = async (
   connection: Connection,
@@ -78,6 +79,7 @@ export const judgeCompensation = async (
 ): Promise<CompensationJudgement> => {
   const read = await readCompensationFacts(connection, key, scope)
   if (!read) throw new AppError('operation-not-found', 'there is no such operation')
+  if (read.ledgerPurged) throw ledgerPurged()
   const facts: CompensationFacts = {
     ...read,
     version: approving?.version ?? read.version,

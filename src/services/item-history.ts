@@ -1,6 +1,7 @@
 import { AppError } from '../domain/errors.ts'
 import { findItemPlace, type HistoryRow, listHistoryRows } from '../storage/item-history.ts'
 import type { ServiceContext } from './context.ts'
+import { itemsPurged, ledgerPurged } from './kept.ts'
 import { readPage } from './paging.ts'
 import type { Principal } from './principal.ts'
 import type { HistoryPosition, PageRequest } from './requests.ts'
@@ -8,7 +9,8 @@ import type { HistoryView, LedgerEntryView, Page } from './views.ts'
 
 /**
  * What happened to an item from its first attempt to its last replay, asked from any operation of the chain that has it.
- * Errors: operation-not-found, item-not-found.
+ * Errors: operation-not-found, item-not-found, items-purged,
+ * ledger-purged.
  */
 export const listItemHistory = async (
   { database }: Pick<ServiceContext, 'database'>,
@@ -19,10 +21,7 @@ export const listItemHistory = async (
 ): Promise<Page<HistoryView, HistoryPosition>> => {
   const key = { tenantId, operationId, itemKey }
   const page = await database.query(async (connection) => {
-    const place = await findItemPlace(connection, key)
-    if (place === 'no-operation') throw new AppError('operation-not-found', 'there is no such operation')
-    if (place === 'no-item') throw new AppError('item-not-found', 'the operation has no item with this key')
-    return readPage(
+    const found = await readPage(
       limit,
       (rows) => listHistoryRows(connection, key, position, rows),
       (row): HistoryPosition => ({
@@ -32,8 +31,26 @@ export const listItemHistory = async (
         position: row.position,
       }),
     )
+    // after the rows: they are whole if it is there now (kept.ts)
+    refuseUnlessFound(await findItemPlace(connection, key))
+    return found
   })
   return { items: page.items.map(historyView), next: page.next }
+}
+
+const refuseUnlessFound = (place: Awaited<ReturnType<typeof findItemPlace>>): void => {
+  switch (place) {
+    case 'found':
+      return
+    case 'no-operation':
+      throw new AppError('operation-not-found', 'there is no such operation')
+    case 'no-item':
+      throw new AppError('item-not-found', 'the operation has no item with this key')
+    case 'items-purged':
+      throw itemsPurged()
+    case 'ledger-purged':
+      throw ledgerPurged()
+  }
 }
 
 /** The columns of the ledger are filled where the row is an entry, and nowhere else. */

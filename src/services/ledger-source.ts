@@ -1,14 +1,13 @@
-/** The ledger as `ledger-export` reads it: planned in parts of equal size, read page by page. */
+/**
+ * The ledger as `ledger-export` reads it: planned in parts of equal size, read page by page. A ledger that is purged while it is
+ * read fails the part; the next try of a period leaves that operation out.
+ */
 import { CHUNKS_MAX } from '../domain/artifact.ts'
 import type { ExportedEntry, LedgerRange, LedgerSource } from '../domain/ledger-export.ts'
+import type { Connection } from '../storage/connection.ts'
 import type { Database } from '../storage/database.ts'
-import {
-  type Period,
-  readEntries,
-  readItemsTotal,
-  readPartStarts,
-  readPeriodOperations,
-} from '../storage/ledger-export.ts'
+import { type Period, readEntries, readExtent, readPartStarts, readPeriodOperations } from '../storage/ledger-export.ts'
+import { readKept } from './kept.ts'
 
 /** Some megabytes of rows, however large the whole is. */
 const ITEMS_PER_PART = 5_000
@@ -27,9 +26,12 @@ export const ledgerSource = (database: Database, itemsPerPart = ITEMS_PER_PART):
   ): AsyncGenerator<ExportedEntry[]> {
     let after: { ord: number; seq: number } | null = null
     for (;;) {
-      const page: ExportedEntry[] = await database.query((connection) =>
-        readEntries(connection, { tenantId, operationId }, { ...bounds, after }, ENTRIES_PER_PAGE),
+      const read = (connection: Connection) =>
+        readEntries(connection, { tenantId, operationId }, { ...bounds, after }, ENTRIES_PER_PAGE)
+      const page: ExportedEntry[] | null = await database.query((connection) =>
+        readKept(connection, { tenantId, operationId }, 'ledger', read),
       )
+      if (page === null) return
       if (page.length > 0) yield page
       const last = page.at(-1)
       if (!last || page.length < ENTRIES_PER_PAGE) return
@@ -65,9 +67,10 @@ export const ledgerSource = (database: Database, itemsPerPart = ITEMS_PER_PART):
 
   return {
     async planOperation(tenantId, operationId) {
-      const items = await database.query((connection) => readItemsTotal(connection, tenantId, operationId))
-      if (items === null) return null
-      const parts = Math.min(PARTS_MAX, Math.max(1, Math.ceil(items / itemsPerPart)))
+      const extent = await database.query((connection) => readExtent(connection, tenantId, operationId))
+      if (extent === null) return 'unknown'
+      if (extent.ledgerPurged) return 'purged'
+      const parts = Math.min(PARTS_MAX, Math.max(1, Math.ceil(extent.items / itemsPerPart)))
       return Array.from({ length: parts }, (_, part) => ({
         kind: 'operation' as const,
         operationId,

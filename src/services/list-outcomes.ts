@@ -1,3 +1,4 @@
+import type { PurgeStage } from '../domain/retention.ts'
 import { listCheckpointRows } from '../storage/checkpoints.ts'
 import type { Connection } from '../storage/connection.ts'
 import type { Database } from '../storage/database.ts'
@@ -6,6 +7,7 @@ import { type ItemRow, listItemRows } from '../storage/items.ts'
 import { listLedgerRows } from '../storage/ledger.ts'
 import { operationExists } from '../storage/operations.ts'
 import type { ServiceContext } from './context.ts'
+import { readKept } from './kept.ts'
 import { readPage, streamPages } from './paging.ts'
 import type { Principal } from './principal.ts'
 import type {
@@ -18,7 +20,10 @@ import type {
 } from './requests.ts'
 import type { CheckpointView, EventView, ItemView, LedgerEntryView, Page } from './views.ts'
 
-/** What hangs below an operation. Each answers null when the tenant has no such operation. */
+/**
+ * What hangs below an operation. Each answers null when the tenant has no such operation. Errors: items-purged,
+ * ledger-purged, also in the middle of a stream.
+ */
 
 type ReadContext = Pick<ServiceContext, 'database'>
 
@@ -32,6 +37,18 @@ const ifExists = <T>(
     (await operationExists(connection, tenantId, operationId)) ? await read(connection) : null,
   )
 
+/** A part that retention takes one day: a page that was read while it went is not given out. */
+const ifKept = <T>(
+  database: Database,
+  { tenantId }: Principal,
+  operationId: string,
+  part: PurgeStage,
+  read: (connection: Connection) => Promise<T>,
+): Promise<T | null> => database.query((connection) => readKept(connection, { tenantId, operationId }, part, read))
+
+/** The rows of a stream; operations are never deleted, so it is there when it was there before. */
+const keptRows = async <Row>(rows: Promise<Row[] | null>): Promise<Row[]> => (await rows) ?? []
+
 const itemPosition = ({ ord }: ItemRow): ItemPosition => ({ ord })
 const ledgerPosition = ({ ord, seq }: LedgerEntryView): LedgerPosition => ({ ord, seq })
 
@@ -42,7 +59,7 @@ export const listItems = (
   filters: ItemFilters,
   { limit, position }: PageRequest<ItemPosition>,
 ): Promise<Page<ItemView, ItemPosition> | null> =>
-  ifExists(database, principal, operationId, (connection) =>
+  ifKept(database, principal, operationId, 'items', (connection) =>
     readPage(
       limit,
       (rows) => listItemRows(connection, principal.tenantId, operationId, filters, position?.ord ?? null, rows),
@@ -56,12 +73,14 @@ export const streamItems = async (
   operationId: string,
   filters: ItemFilters,
 ): Promise<AsyncIterable<ItemView[]> | null> => {
-  const exists = await ifExists(database, principal, operationId, async () => true)
+  const exists = await ifKept(database, principal, operationId, 'items', async () => true)
   if (exists === null) return null
   return streamPages<ItemRow, ItemPosition>(
     (position, limit) =>
-      database.query((connection) =>
-        listItemRows(connection, principal.tenantId, operationId, filters, position?.ord ?? null, limit),
+      keptRows(
+        ifKept(database, principal, operationId, 'items', (connection) =>
+          listItemRows(connection, principal.tenantId, operationId, filters, position?.ord ?? null, limit),
+        ),
       ),
     itemPosition,
   )
@@ -73,7 +92,7 @@ export const listLedger = (
   operationId: string,
   { limit, position }: PageRequest<LedgerPosition>,
 ): Promise<Page<LedgerEntryView, LedgerPosition> | null> =>
-  ifExists(database, principal, operationId, (connection) =>
+  ifKept(database, principal, operationId, 'ledger', (connection) =>
     readPage(
       limit,
       (rows) => listLedgerRows(connection, principal.tenantId, operationId, position, rows),
@@ -86,11 +105,15 @@ export const streamLedger = async (
   principal: Principal,
   operationId: string,
 ): Promise<AsyncIterable<LedgerEntryView[]> | null> => {
-  const exists = await ifExists(database, principal, operationId, async () => true)
+  const exists = await ifKept(database, principal, operationId, 'ledger', async () => true)
   if (exists === null) return null
   return streamPages<LedgerEntryView, LedgerPosition>(
     (position, limit) =>
-      database.query((connection) => listLedgerRows(connection, principal.tenantId, operationId, position, limit)),
+      keptRows(
+        ifKept(database, principal, operationId, 'ledger', (connection) =>
+          listLedgerRows(connection, principal.tenantId, operationId, position, limit),
+        ),
+      ),
     ledgerPosition,
   )
 }

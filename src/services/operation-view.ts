@@ -103,6 +103,8 @@ export const operationView = (
     createdAt: state.createdAt,
     startedAt: state.startedAt,
     completedAt: state.completedAt,
+    itemsPurgedAt: state.itemsPurgedAt,
+    ledgerPurgedAt: state.ledgerPurgedAt,
     now: state.now,
   }
 }

@@ -19,7 +19,7 @@ const scopeOf = ({ scope }: CompensationPreflightRequest): CompensationScope => 
   return { itemKeys: itemKeys && sorted(itemKeys) }
 }
 
-/** Errors: operation-not-found, unknown-operation-type (it is not installed any more), invalid-request. */
+/** Errors: operation-not-found, ledger-purged, unknown-operation-type (it is not installed any more), invalid-request. */
 export const preflightCompensation = async (
   { database, types }: Pick<ServiceContext, 'database' | 'types'>,
   principal: Principal,

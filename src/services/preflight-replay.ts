@@ -64,7 +64,7 @@ export const replayScopeOf = ({ scope }: PreflightRequest): ReplayScope => {
   return { states: stateNames, failureClasses: classNames, itemKeys: itemKeys && sorted(itemKeys) }
 }
 
-/** Errors: operation-not-found, unknown-operation-type (it is not installed any more), invalid-request. */
+/** Errors: operation-not-found, ledger-purged, unknown-operation-type (it is not installed any more), invalid-request. */
 export const preflightReplay = async (
   { database, types }: Pick<ServiceContext, 'database' | 'types'>,
   principal: Principal,

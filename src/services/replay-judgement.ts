@@ -15,6 +15,7 @@ import {
 import type { Connection } from '../storage/connection.ts'
 import { type ReplayFacts, type ReplayScope, readReplayFacts } from '../storage/preflights.ts'
 import type { Types } from './context.ts'
+import { ledgerPurged } from './kept.ts'
 import { commonAnswer, hashFacts, isVersionChanged, readDownstreamErrors } from './preflight-judgement.ts'
 import type { PreflightView } from './preflight-views.ts'
 
@@ -97,7 +98,8 @@ export interface ReplayJudgement {
 
 /**
  * Reads the facts and judges them. `approving` is a replay that already exists and waits: it does not count as being in
- * progress, and the version that its own creation has raised is taken as it was. Errors: operation-not-found, unknown-operation-type (it is not installed any more).
+ * progress, and the version that its own creation has raised is taken as it was. Errors: operation-not-found, ledger-purged,
+ * unknown-operation-type (it is not installed any more).
  */
 export const judgeReplay = async (
   connection: Connection,
@@ -113,6 +115,7 @@ export const judgeReplay = async (
     read = await readReplayFacts(connection, key, scope)
   }
   if (!read) throw new AppError('operation-not-found', 'there is no such operation')
+  if (read.ledgerPurged) throw ledgerPurged()
   const facts: ReplayFacts = {
     ...read,
     version: approving?.version ?? read.version,

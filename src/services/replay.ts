@@ -18,7 +18,7 @@ import { shardEnds } from './shard-ends.ts'
 
 /**
  * Errors: operation-not-found, invalid-request (no such preflight of this operation), version-conflict, preflight-outdated,
- * replay-blocked.
+ * replay-blocked, ledger-purged.
  * `replayed` tells that the preflight was used before, and names that replay.
  */
 export const replayOperation = async (

@@ -87,6 +87,9 @@ export interface OperationView {
   createdAt: DbTime
   startedAt: DbTime | null
   completedAt: DbTime | null
+  /** Since when parts of it are deleted by age. */
+  itemsPurgedAt: DbTime | null
+  ledgerPurgedAt: DbTime | null
   /** The database's clock when the row was read: rates and ages are computed against it, never against ours. */
   now: DbTime
 }

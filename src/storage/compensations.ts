@@ -28,6 +28,8 @@ export interface CompensationFacts {
   /** Of the scope's keys, those that no item has; at most UNKNOWN_KEYS_MAX of them. */
   unknownKeys: string[]
   itemsPurged: boolean
+  /** Then the counts and targets above are not to be had any more. */
+  ledgerPurged: boolean
   /** Replays and compensations of this operation that are not final. */
   liveReplays: string[]
   liveCompensations: string[]
@@ -76,8 +78,7 @@ export const readCompensationFacts = async (
           where i.tenant_id = o.tenant_id and i.operation_id = o.id and i.item_key = k and i.ord < o.items_total
           offset 0) -- one index probe a key
         limit ${UNKNOWN_KEYS_MAX}) u) as "unknownKeys",
-      (select count(*) from operation_items i
-        where i.tenant_id = o.tenant_id and i.operation_id = o.id and i.ord < o.items_total) < o.items_total as "itemsPurged",
+      o.items_purged_at is not null as "itemsPurged", o.ledger_purged_at is not null as "ledgerPurged",
       (select coalesce(jsonb_agg(r.id order by r.id), '[]') from operations r
         where r.tenant_id = o.tenant_id and r.replay_of = o.id and r.completed_at is null) as "liveReplays",
       (select coalesce(jsonb_agg(c.id order by c.id), '[]') from operations c

@@ -50,8 +50,7 @@ export const listHistoryRows = (
           union all
           (select ord from ledger_entries l
             where l.tenant_id = o.tenant_id and l.operation_id = o.id and l.item_key = ${key.itemKey}
-              and not exists (
-                select from operation_items p where p.tenant_id = o.tenant_id and p.operation_id = o.id)
+              and o.items_purged_at is not null
             limit 1)
           limit 1) i
       where asked.tenant_id = ${key.tenantId} and asked.id = ${key.operationId}::uuid),
@@ -94,19 +93,25 @@ export const listHistoryRows = (
         ${after?.operationId ?? null}::uuid, ${after?.position ?? 0}::float8)
     order by at, rank, operation_id, position limit ${limit}`
 
-/** Whether the operation itself has, or had, an item with this key. */
+/**
+ * Whether the operation itself has, or had, an item with this key. `items-purged`: its ledger has none, and who else was among
+ * its items is not known any more.
+ */
 export const findItemPlace = async (
   { sql }: Connection,
   key: { tenantId: number; operationId: string; itemKey: string },
-): Promise<'no-operation' | 'no-item' | 'found'> => {
-  const [row] = await sql<{ known: boolean }>`
-    select exists (
+): Promise<'no-operation' | 'no-item' | 'found' | 'items-purged' | 'ledger-purged'> => {
+  const [row] = await sql<{ known: boolean; items_purged: boolean; ledger_purged: boolean }>`
+    select o.items_purged_at is not null as items_purged, o.ledger_purged_at is not null as ledger_purged,
+      case when o.items_purged_at is null then exists (
         select from operation_items i where i.tenant_id = o.tenant_id and i.operation_id = o.id
           and i.item_key = ${key.itemKey} and i.ord < o.items_total)
-      or (not exists (select from operation_items p where p.tenant_id = o.tenant_id and p.operation_id = o.id)
-        and exists (
-          select from ledger_entries l where l.tenant_id = o.tenant_id and l.operation_id = o.id
-            and l.item_key = ${key.itemKey})) as known
+      else exists (
+        select from ledger_entries l where l.tenant_id = o.tenant_id and l.operation_id = o.id
+          and l.item_key = ${key.itemKey}) end as known
     from operations o where o.tenant_id = ${key.tenantId} and o.id = ${key.operationId}::uuid`
-  return row === undefined ? 'no-operation' : row.known ? 'found' : 'no-item'
+  if (row === undefined) return 'no-operation'
+  if (row.ledger_purged) return 'ledger-purged'
+  if (row.known) return 'found'
+  return row.items_purged ? 'items-purged' : 'no-item'
 }

@@ -10,14 +10,16 @@ export interface Period {
 /** What PostgreSQL's integer holds. */
 const ORD_MAX = 2 ** 31 - 1
 
-export const readItemsTotal = async (
+/** Null: no such operation. */
+export const readExtent = async (
   { sql }: Connection,
   tenantId: number,
   operationId: string,
-): Promise<number | null> => {
-  const [row] = await sql<{ items: number }>`
-    select items_total::float8 as items from operations where tenant_id = ${tenantId} and id = ${operationId}::uuid`
-  return row?.items ?? null
+): Promise<{ items: number; ledgerPurged: boolean } | null> => {
+  const [row] = await sql<{ items: number; ledgerPurged: boolean }>`
+    select items_total::float8 as items, ledger_purged_at is not null as "ledgerPurged"
+    from operations where tenant_id = ${tenantId} and id = ${operationId}::uuid`
+  return row ?? null
 }
 
 /**
@@ -35,7 +37,7 @@ export const readPartStarts = async (
       select id, items_total as items,
         (sum(items_total) over (order by id) - items_total)::bigint as before
       from operations o
-      where tenant_id = ${tenantId} and items_total > 0 and started_at is not null
+      where tenant_id = ${tenantId} and items_total > 0 and started_at is not null and ledger_purged_at is null
         and created_at < ${period.to}::timestamptz and (completed_at is null or completed_at >= ${period.from}::timestamptz
           or exists (select from operation_shards s where s.tenant_id = o.tenant_id and s.operation_id = o.id
             and s.last_progress_at >= ${period.from}::timestamptz)
@@ -60,7 +62,7 @@ export const readPeriodOperations = async (
 ): Promise<string[]> => {
   const rows = await sql<{ id: string }>`
     select id from operations o
-    where tenant_id = ${tenantId} and items_total > 0 and started_at is not null
+    where tenant_id = ${tenantId} and items_total > 0 and started_at is not null and ledger_purged_at is null
       and (${from}::uuid is null or id >= ${from}::uuid) and (${to}::uuid is null or id <= ${to}::uuid) and (${after}::uuid is null or id > ${after}::uuid)
       and created_at < ${period.to}::timestamptz and (completed_at is null or completed_at >= ${period.from}::timestamptz
         or exists (select from operation_shards s where s.tenant_id = o.tenant_id and s.operation_id = o.id

@@ -64,6 +64,8 @@ export interface OperationState {
   createdAt: string
   startedAt: string | null
   completedAt: string | null
+  itemsPurgedAt: string | null
+  ledgerPurgedAt: string | null
   now: string
 }
 
@@ -118,7 +120,8 @@ export const readOperationStates = async (
       coalesce(case when o.after_open then (select jsonb_agg(d.after_id order by d.after_id) from operation_dependencies d
         where d.tenant_id = o.tenant_id and d.operation_id = o.id and d.ended_as is null) end, '[]') as "waitingFor",
       o.error, o.callback_url as "callbackUrl", o.created_at as "createdAt", o.started_at as "startedAt",
-      o.completed_at as "completedAt", clock_timestamp() as now
+      o.completed_at as "completedAt", o.items_purged_at as "itemsPurgedAt", o.ledger_purged_at as "ledgerPurgedAt",
+      clock_timestamp() as now
     from unnest(${ints(keys.map((key) => key.tenantId))}::int[], ${texts(keys.map((key) => key.id))}::uuid[]) as k (t, id)
       join operations o on o.tenant_id = k.t and o.id = k.id,
       lateral (

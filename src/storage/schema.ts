@@ -102,6 +102,9 @@ export const operations = pgTable(
     completedAt: timestamp('completed_at', { withTimezone: true, mode: 'string' }),
     resultSummary: jsonb('result_summary'),
     callbackUrl: text('callback_url'),
+    itemsPurgedAt: timestamp('items_purged_at', { withTimezone: true, mode: 'string' }),
+    ledgerPurgedAt: timestamp('ledger_purged_at', { withTimezone: true, mode: 'string' }),
+    purgeOpen: boolean('purge_open').default(false).notNull(),
   },
   (table) => [primaryKey({ columns: [table.tenantId, table.id], name: 'operations_pkey' })],
 )
@@ -173,6 +176,7 @@ export const operationShards = pgTable(
     lastProgressAt: timestamp('last_progress_at', { withTimezone: true, mode: 'string' }),
     steps: text().array().default(sql`'{}'::text[]`).notNull(),
     compensating: boolean().default(false).notNull(),
+    purged: boolean().default(false).notNull(),
   },
   (table) => [primaryKey({ columns: [table.tenantId, table.operationId, table.shard], name: 'operation_shards_pkey' })],
 )

@@ -247,6 +247,8 @@ export const makeOperation = (status: OperationStatus): OperationView => ({
   createdAt: DB_TIME,
   startedAt: DB_TIME,
   completedAt: isFinal(status) ? DB_TIME : null,
+  itemsPurgedAt: null,
+  ledgerPurgedAt: null,
   now: DB_TIME,
 })
 

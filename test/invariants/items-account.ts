@@ -3,7 +3,7 @@
  * it may be asked in the middle of anything. An item with steps is looked at where it stands: the step that it waits for, has
  * in flight, or has its outcome of.
  *
- * Set-based and bounded by the operations asked for; what was purged after it was final is left alone.
+ * Set-based and bounded by the operations asked for; what was purged is left alone.
  */
 import type postgres from 'postgres'
 import type { Violation } from './violation.ts'
@@ -40,6 +40,7 @@ export const checkItems = async (sql: postgres.Sql, ids: readonly string[]): Pro
         coalesce(h.n, 0) as holding,
         exists (select from undone u where u.effect_key = e.effect_key) as undone
       from s
+        join o on o.id = s.operation_id and o.items_purged_at is null
         join operation_items i on i.tenant_id = s.tenant_id and i.operation_id = s.operation_id and i.ord >= s.from_ord
           and i.ord < s.to_ord
         left join entry l on l.operation_id = i.operation_id and l.ord = i.ord and l.stands
@@ -85,7 +86,7 @@ export const checkItems = async (sql: postgres.Sql, ids: readonly string[]): Pro
       join lateral (select sum(to_ord - from_ord) as width from s where s.operation_id = o.id) n on n.width is not null
       left join lateral (select sum(items) as items from summed t where t.operation_id = o.id) t on true
     where n.width <> o.items_total
-      or (t.items is distinct from o.items_total and (t.items is not null or o.completed_at is null))
+      or (t.items is distinct from o.items_total and o.items_purged_at is null)
     union all
     select 'I7', format('%s/%s', a.operation_id, a.shard), format('overlaps the range of shard %s', b.shard)
     from s a join s b on b.operation_id = a.operation_id and b.shard > a.shard and b.from_ord < a.to_ord

@@ -1,5 +1,7 @@
 import { uuidv7 } from 'uuidv7'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { formatId } from '../../src/domain/ids.ts'
+import { PURGE_STAGES, type PurgeStage } from '../../src/domain/retention.ts'
 import { claimBulkTargets } from '../../src/storage/bulk-targets.ts'
 import { readCompensationFacts } from '../../src/storage/compensations.ts'
 import type { Connection, Parameter, Sql } from '../../src/storage/connection.ts'
@@ -7,6 +9,8 @@ import { type Database, openDatabase } from '../../src/storage/database.ts'
 import { markAwaited, readDependents, readOverdueDependents } from '../../src/storage/dependencies.ts'
 import { readExplainedDoubts, takeDueLookups } from '../../src/storage/lookups.ts'
 import { readOperationStates } from '../../src/storage/operation-state.ts'
+import { purgeRows, readMarked } from '../../src/storage/purge-rows.ts'
+import { markChain, readAgedChains } from '../../src/storage/retention.ts'
 import { claimIntents } from '../../src/storage/run/claim-intents.ts'
 import { claimExpiredShards, claimReadyShards } from '../../src/storage/run/claim-shards.ts'
 import { lockUndone, markCompensated } from '../../src/storage/run/compensation.ts'
@@ -32,6 +36,8 @@ const BIG_TABLES = [
   'reconciliation_cases',
   'webhook_deliveries',
   'webhook_attempts',
+  'dead_letters',
+  'callback_inbox',
 ]
 
 let testDatabase: TestDatabase
@@ -85,7 +91,13 @@ beforeAll(async () => {
         select 1, id, 2, 'operation.settled', 'succeeded', '{}', 'https://r' || g % 50 || '.example/',
           case g % 20 when 1 then 'pending' else 'delivered' end, case g % 20 when 1 then now() + g % 100 * interval '1 min' end,
           case g % 20 when 1 then null else now() end from ids where g % 20 > 0;
-      insert into webhook_attempts (tenant_id, delivery_id, attempt, status) select 1, id, 1, 204 from webhook_deliveries`)
+      insert into webhook_attempts (tenant_id, delivery_id, attempt, status) select 1, id, 1, 204 from webhook_deliveries;
+      insert into dead_letters (tenant_id, operation_id, ord, type, item_key, effect_key, failure_class, attempts, fingerprint)
+        select 1, id, 0, 'grant', 'i0', 'old:' || g, 'transient', 3, 'fp' || g % 100 from ids where g % 3 = 0;
+      insert into callback_inbox (type, event_id, body_hash, state, effect_key, tenant_id, operation_id, shard, ord, item_key, send,
+          outcome, processed_at)
+        select 'grant', g, 'h', 'applied', 'old:' || g, 1, id, 0, 0, 'i0', 1, case when g % 10 > 0 then 'known' end,
+          case when g % 10 > 0 then now() end from ids where g % 3 = 0`)
   })
   await database.query(({ script }) => script('analyze'))
 }, 120_000)
@@ -137,6 +149,40 @@ const takeWebhooks = (connection: Connection) => {
   return takeDueDeliveries(taking, { limit: 32, perOrigin: 4, afterOrigin: '', holdMs: 1_000, triesMax: 10 })
 }
 const webhook = { tenantId: TENANT, id: uuidv7() }
+
+/** A transaction whose statements are explained, and answer with these rows where they contain a text. */
+const answering = (connection: Connection, answers: Readonly<Record<string, object>>): Database => {
+  const sql = async <T extends object>(strings: TemplateStringsArray, ...parameters: readonly Parameter[]) => {
+    await connection.sql<T>(strings, ...parameters)
+    const text = strings.join('')
+    const [, row] = Object.entries(answers).find(([part]) => text.includes(part)) ?? []
+    return (row === undefined ? [] : [row]) as unknown as T[]
+  }
+  return { transaction: (work: (c: unknown) => unknown) => work({ sql }) } as unknown as Database
+}
+const chain = { tenantId: TENANT, operationId: uuidv7() }
+const markIt = (connection: Connection, stage: PurgeStage) =>
+  markChain(
+    answering(connection, {
+      'select id from operations': { id: chain.operationId },
+      'from locked': { n: 1 },
+      purging: { operations: 1, shards: 1 },
+    }),
+    chain,
+    stage,
+    () => ({ goes: true, reason: '' }),
+  )
+const purgeIt = (connection: Connection, stage: PurgeStage) =>
+  purgeRows(
+    answering(connection, {
+      'and purge_open': { type: 'grant', rootId: chain.operationId, stage },
+      'select id from operations': { id: chain.operationId },
+      'delete from ledger_entries': { effect_key: `grant:${formatId('op', chain.operationId)}:i0` },
+    }),
+    chain,
+  )
+/** Statements of each: fewer, and the plan test would look at a part of them only. */
+const STATEMENTS = { mark: 4, items: 4, ledger: 8 }
 
 const shard = { tenantId: TENANT, operationId: uuidv7(), shard: 0, workerId: crypto.randomUUID(), epoch: 2, steps: [] }
 const worker = { workerId: shard.workerId, types: [GRANT] }
@@ -205,9 +251,29 @@ test.each<[string, (connection: Connection) => Promise<unknown>]>([
   ['the mark of what is waited for', (c) => markAwaited(c, TENANT, [uuidv7(), uuidv7()])],
   ['what waits for an operation', (c) => readDependents(c, TENANT, uuidv7(), 32)],
   ['the sweep of what waits', (c) => readOverdueDependents(c, 100)],
+  ['what is marked as purged', (c) => readMarked(c, 20)],
+  ...PURGE_STAGES.map((stage): [string, (connection: Connection) => Promise<unknown>] => [
+    `chains of some age: ${stage}`,
+    (c) =>
+      readAgedChains(c, {
+        ...{ stage, type: 'grant', olderThanDays: 30, limit: 100 },
+        after: { ...chain, endedAt: '2020-01-01 00:00:00+00' },
+      }),
+  ]),
 ])('%s reads no big table from end to end', async (_, work) => {
   const plans = await plansOf(work)
   expect(plans).not.toEqual([])
+  for (const plan of plans) expect(readWhole(plan), plan).toEqual([])
+})
+
+test.each<[string, number, (connection: Connection) => Promise<unknown>]>([
+  ['the mark of items', STATEMENTS.mark, (c) => markIt(c, 'items')],
+  ['the mark of a ledger', STATEMENTS.mark, (c) => markIt(c, 'ledger')],
+  ['the deletion of items', STATEMENTS.items, (c) => purgeIt(c, 'items')],
+  ['the deletion of a ledger', STATEMENTS.ledger, (c) => purgeIt(c, 'ledger')],
+])('retention: %s reads no big table from end to end', async (_, statements, work) => {
+  const plans = await plansOf(work)
+  expect(plans).toHaveLength(statements)
   for (const plan of plans) expect(readWhole(plan), plan).toEqual([])
 })
 

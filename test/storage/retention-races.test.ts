@@ -6,6 +6,7 @@ import { parseId } from '../../src/domain/ids.ts'
 import { OPERATION_STATUSES } from '../../src/domain/operation.ts'
 import type { CallbackStatement, Json } from '../../src/domain/operation-type.ts'
 import { abandonedUploads, housekeeping } from '../../src/maintenance/janitor.ts'
+import { retention } from '../../src/maintenance/retention.ts'
 import { createBulkAction } from '../../src/services/bulk-actions.ts'
 import type { ServiceContext } from '../../src/services/context.ts'
 import { receiveCallback } from '../../src/services/receive-callback.ts'
@@ -122,21 +123,23 @@ const keepers: Record<string, Keeper> = {
     },
     count: () => countOf(({ sql }) => sql`select count(*)::int as n from callback_inbox`),
   },
-  // nothing forgets operations by age so far: by hand, as a retention of operations would
+  // an operation is never forgotten, only what it holds: by hand, as an operator would who empties a table
   'an operation': {
-    async ask(through) {
-      const request = submitRequest('grant', [{ key: 'a', input: {} }], { idempotencyKey: 'one' })
-      const context = {
-        ...contextOf(through),
-        writeSubmission: openSubmissionWriter({ database: through }),
-        downloads: false,
-      }
-      const submitted = await submitOperation(context, principal, request)
-      return { name: 'id' in submitted ? submitted.id : submitted.state.id, isNew: !submitted.replayed }
-    },
+    ask: (through) => submitOne(through),
     forget: () => query(({ sql }) => sql`delete from operations where idempotency_key = 'one'`),
     count: () => countOf(({ sql }) => sql`select count(*)::int as n from operations where idempotency_key = 'one'`),
   },
+}
+
+const submitOne = async (through: Database): Promise<{ name: string; isNew: boolean }> => {
+  const request = submitRequest('grant', [{ key: 'a', input: {} }], { idempotencyKey: 'one' })
+  const context = {
+    ...contextOf(through),
+    writeSubmission: openSubmissionWriter({ database: through }),
+    downloads: false,
+  }
+  const submitted = await submitOperation(context, principal, request)
+  return { name: 'id' in submitted ? submitted.id : submitted.state.id, isNew: !submitted.replayed }
 }
 
 describe.each(Object.entries(keepers))('%s whose key is forgotten', (_, keeper) => {
@@ -171,6 +174,32 @@ describe.each(Object.entries(keepers))('%s whose key is forgotten', (_, keeper) 
       expect(second.isNew).toBe(!other?.isNew || second.name !== other.name)
     }
   })
+})
+
+test('an operation that retention has taken all it may of keeps its key, at any line of a request that repeats it (case 33)', async () => {
+  const purge = async (): Promise<void> => {
+    await query(({ script }) =>
+      script(`update operations set status = 'cancelled', cancel_requested_at = now(),
+          completed_at = coalesce(completed_at, now() - interval '10 years') where completed_at is null;
+        update operation_shards set state = 'done', last_progress_at = now() - interval '10 years'`),
+    )
+    const janitor = retention(api.service.context, pino({ level: 'silent' }))
+    while ((await janitor.runOnce()).more);
+    expect(await countOf(({ sql }) => sql`select count(*)::int as n from operation_items`)).toBe(0)
+  }
+  let reached = true
+  for (let call = 1; reached; call++) {
+    await wipe(database)
+    const first = await submitOne(database)
+    const request = interrupted({ [call]: purge })
+    expect(await submitOne(request.database)).toEqual({ name: first.name, isNew: false })
+    reached = request.calls() >= call
+    await purge()
+    expect(await submitOne(database)).toEqual({ name: first.name, isNew: false })
+    expect(
+      await countOf(({ sql }) => sql`select count(*)::int as n from operations where idempotency_key = 'one'`),
+    ).toBe(1)
+  }
 })
 
 test('keys of bulk actions used again and again at the end of their time: no fault, and no two for one (case 33)', async () => {
@@ -328,6 +357,7 @@ describe('what is old', () => {
     for (let runs = 0; runs < 2; runs++) {
       await housekeeping({ database }, pino({ level: 'silent' })).runOnce()
       await abandonedUploads({ database }).runOnce()
+      await retention({ database, types: api.service.context.types }, pino({ level: 'silent' })).runOnce()
     }
     const after = await countAll()
     expect(Object.fromEntries(after)).toEqual(Object.fromEntries(before))

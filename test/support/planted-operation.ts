@@ -22,6 +22,10 @@ export const plantOperation = async (
     codeVersion?: string
     stopIf?: string[]
     replayOf?: string
+    compensates?: string
+    /** Of the chain; default: the operation itself. */
+    rootId?: string
+    effectKey?: (operation: { id: string; key: string }) => string
     cancelled?: boolean
     paused?: boolean
   },
@@ -31,13 +35,14 @@ export const plantOperation = async (
   await database.transaction(async ({ sql }) => {
     await sql`
       insert into operations (tenant_id, id, type, type_version, code_version, status, items_total, requested_by, risk, stop_if,
-        root_id, replay_of, completed_at, cancel_requested_at, pause_requested_at)
+        root_id, replay_of, compensates, completed_at, cancel_requested_at, pause_requested_at)
       values (${tenantId}, ${id}::uuid, ${type}, 1, ${codeVersion}, ${status}, ${items.length}, 'tester', 'low',
-        ${JSON.stringify(operation.stopIf ?? [])}::text::jsonb, ${id}::uuid, ${operation.replayOf ?? null}::uuid,
+        ${JSON.stringify(operation.stopIf ?? [])}::text::jsonb, ${operation.rootId ?? id}::uuid,
+        ${operation.replayOf ?? null}::uuid, ${operation.compensates ?? null}::uuid,
         case when ${isFinal(status)} then clock_timestamp() end, case when ${cancelled} then clock_timestamp() end,
         case when ${paused} then clock_timestamp() end)`
     for (const [ord, item] of items.entries()) {
-      const effectKey = `${id}:${item.key}`
+      const effectKey = operation.effectKey?.({ id, key: item.key }) ?? `${id}:${item.key}`
       await sql`
         insert into operation_items (tenant_id, operation_id, ord, item_key, effect_key, input, input_hash)
         values (${tenantId}, ${id}::uuid, ${ord}, ${item.key}, ${effectKey}, '{}', 'h')`

@@ -82,6 +82,8 @@ export const OperationResource = z
     created_at: time,
     started_at: time.nullable(),
     completed_at: time.nullable(),
+    items_purged_at: time.nullable().describe('Its items were deleted then, as their time was over.'),
+    ledger_purged_at: time.nullable().describe('Its ledger was deleted then, as its time was over.'),
     links: z.object({
       self: z.string(),
       cancel: z.string(),
@@ -155,6 +157,8 @@ export const toOperation = (view: OperationView): OperationResource => ({
   created_at: toRfc3339(view.createdAt),
   started_at: toRfc3339OrNull(view.startedAt),
   completed_at: toRfc3339OrNull(view.completedAt),
+  items_purged_at: toRfc3339OrNull(view.itemsPurgedAt),
+  ledger_purged_at: toRfc3339OrNull(view.ledgerPurgedAt),
   links: toLinks(view.id),
 })
 

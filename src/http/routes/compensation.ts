@@ -55,7 +55,11 @@ const addPreflight = (app: App, { services }: RouteDeps): void => {
         body: PreflightBody,
         response: {
           200: CompensationPreflightResource,
-          ...refusals({ 400: 'A scope that cannot be.', 404: 'No such operation.' }),
+          ...refusals({
+            400: 'A scope that cannot be.',
+            404: 'No such operation.',
+            410: 'Its ledger was deleted, as its time was over.',
+          }),
         },
       },
     },
@@ -89,6 +93,7 @@ const addCompensation = (app: App, { services, config }: RouteDeps): void => {
             400: 'No such preflight of a compensation of this operation, or no reason.',
             404: 'No such operation.',
             409: 'Blocked; `blocked_by` names what by.',
+            410: 'Its ledger was deleted, as its time was over.',
             412: 'It changed since the version in If-Match; or the preflight has expired, or its facts have changed.',
           }),
         },

@@ -28,7 +28,13 @@ export const addItemHistoryRoute = (app: App, { services }: RouteDeps): void => 
         description: 'Over the whole replay chain that the operation belongs to, oldest first.',
         params: HistoryParams,
         querystring: z.strictObject(pageFields),
-        response: { 200: pageOf(HistoryEventResource), ...refusals({ 404: 'No such operation, or no such item.' }) },
+        response: {
+          200: pageOf(HistoryEventResource),
+          ...refusals({
+            404: 'No such operation, or no such item.',
+            410: 'What happened to the item was deleted, as its time was over.',
+          }),
+        },
       },
     },
     async (request, reply) => {

@@ -69,7 +69,10 @@ const addItems = (app: App, { services }: RouteDeps): void => {
         description: EXPORTS_NOTE,
         params: OperationParams,
         querystring: ItemQuery,
-        response: { 200: exported(pageOf(ItemResource), 'The items.'), ...refusals({ 404: 'No such operation.' }) },
+        response: {
+          200: exported(pageOf(ItemResource), 'The items.'),
+          ...refusals({ 404: 'No such operation.', 410: 'Its items were deleted, as their time was over.' }),
+        },
       },
     },
     async (request, reply) => {
@@ -109,7 +112,7 @@ const addLedger = (app: App, { services }: RouteDeps): void => {
         querystring: z.strictObject(pageFields),
         response: {
           200: exported(pageOf(LedgerEntryResource), 'The entries.'),
-          ...refusals({ 404: 'No such operation.' }),
+          ...refusals({ 404: 'No such operation.', 410: 'Its ledger was deleted, as its time was over.' }),
         },
       },
     },

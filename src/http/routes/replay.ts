@@ -69,6 +69,7 @@ const addReplay = (app: App, { services, config }: RouteDeps): void => {
             400: 'No such preflight of this operation, or no reason.',
             404: 'No such operation.',
             409: 'Blocked; `blocked_by` names what by.',
+            410: 'Its ledger was deleted, as its time was over.',
             412: 'It changed since the version in If-Match; or the preflight has expired, or its facts have changed.',
           }),
         },
@@ -146,7 +147,11 @@ const addPreflight = (app: App, { services }: RouteDeps): void => {
         body: PreflightBody,
         response: {
           200: PreflightResource,
-          ...refusals({ 400: 'A scope that cannot be.', 404: 'No such operation.' }),
+          ...refusals({
+            400: 'A scope that cannot be.',
+            404: 'No such operation.',
+            410: 'Its ledger was deleted, as its time was over.',
+          }),
         },
       },
     },

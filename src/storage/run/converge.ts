@@ -113,7 +113,7 @@ const write = async (
           as r (ord, effect_key, send, effect, item, class, reason_code, message, effect_ref, evidence_ref, retry_ms,
             retry_reason, fingerprint)),
       me as materialized (
-        select tenant_id, operation_id, shard, type, steps, stop_requested,
+        select tenant_id, operation_id, shard, type, steps, purged, stop_requested,
           state = 'leased' and lease_epoch = ${evidence.epoch} as mine
         from operation_shards
         where tenant_id = ${shard.tenantId} and operation_id = ${shard.operationId}::uuid and shard = ${shard.shard}
@@ -124,8 +124,8 @@ const write = async (
         select me.tenant_id, u.effect_key, u.effect, u.send, me.operation_id, me.shard, u.ord, 1, 0, '', '', u.effect_ref,
           u.item, u.class, clock_timestamp()
         from me, u
-        -- of a row that is not there (see item_key below) nobody here knows the step
-        where cardinality(me.steps) = 0
+        -- of a row that is not there (see item_key below) nobody here knows the step, or the item once it is purged
+        where (cardinality(me.steps) = 0 and not me.purged)
           or exists (select from effects k where k.tenant_id = me.tenant_id and k.effect_key = u.effect_key)
         order by u.effect_key
         on conflict (tenant_id, effect_key) do update set

@@ -27,7 +27,7 @@ export const recordObservation = (
       select 1 from operation_shards
       where tenant_id = ${shard.tenantId} and operation_id = ${shard.operationId}::uuid and shard = ${shard.shard}
       for no key update`
-    const written = await sql`
+    const [written] = await sql<{ item_key: string }>`
       insert into ledger_entries (tenant_id, operation_id, ord, item_key, step, attempt, state, reason_code, message,
         effect_key, send, input_hash, effect_ref, evidence_ref, source, actor, worker_id, code_version)
       select e.tenant_id, ${shard.operationId}::uuid, ${report.ord}, l.item_key, e.step, l.attempt, null,
@@ -45,15 +45,14 @@ export const recordObservation = (
           select from ledger_entries k
           where k.tenant_id = ${shard.tenantId} and k.operation_id = ${shard.operationId}::uuid and k.ord = ${report.ord}
             and k.source = 'callback' and k.evidence_ref = ${report.evidenceRef}))
-      returning 1`
-    if (written.length === 0) return
+      returning item_key`
+    if (!written) return
     await sql`
       insert into reconciliation_cases as c (tenant_id, operation_id, shard, ord, type, item_key, step, effect_key, send, cause,
         note)
-      select s.tenant_id, s.operation_id, s.shard, ${report.ord}, s.type, i.item_key, e.step, ${report.effectKey}, ${report.send},
-        ${observation.cause}, ${`reported: ${report.effect}`}
-      from operation_shards s join operation_items i on i.tenant_id = s.tenant_id and i.operation_id = s.operation_id
-        and i.ord = ${report.ord}
+      select s.tenant_id, s.operation_id, s.shard, ${report.ord}, s.type, ${written.item_key}, e.step, ${report.effectKey},
+        ${report.send}, ${observation.cause}, ${`reported: ${report.effect}`}
+      from operation_shards s
         join effects e on e.tenant_id = s.tenant_id and e.effect_key = ${report.effectKey}
       where s.tenant_id = ${shard.tenantId} and s.operation_id = ${shard.operationId}::uuid and s.shard = ${shard.shard}
       on conflict (tenant_id, operation_id, ord) where closed_at is null do update set
