@@ -62,6 +62,7 @@ export const onShutdown = (
   }
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(signal, () => onSignal(signal))
 
+  process.off('disconnect', leaveBoot)
   if (process.connected) {
     process.on('disconnect', () => {
       if (lastCountedAt === null) begin('parent-gone', 0)
@@ -87,11 +88,20 @@ export interface ConfigurationFault {
 export const isConfigurationFault = (message: unknown): message is ConfigurationFault =>
   typeof message === 'object' && message !== null && 'configurationError' in message
 
-/** Runs the body of an entry file. A configuration error is one line without a stack, and `EXIT_CONFIGURATION`. */
+/** A process whose parent is gone before it set its drain has nothing in hand; waiting for a database, it might stay for ever. */
+const leaveBoot = (): void => process.exit(1)
+
+/**
+ * Runs the body of an entry file. A configuration error is one line without a stack, and `EXIT_CONFIGURATION`. The loss of
+ * the parent ends the process also while it boots.
+ */
 export const runEntry = async (
   main: () => Promise<void>,
   configurationExitCode: number = EXIT_CONFIGURATION,
 ): Promise<void> => {
+  // Undefined without a parent that listens; false when it was killed while our modules were loaded.
+  if (process.connected === false) leaveBoot()
+  if (process.connected) process.on('disconnect', leaveBoot)
   try {
     await main()
   } catch (error) {

@@ -71,8 +71,6 @@ const main = async (): Promise<void> => {
       onError: (error) => log.error({ err: error }, 'could not stop cleanly'),
     },
   )
-  // A terminal that is gone must not turn the stop into a crash.
-  process.stdout.on('error', () => {})
 
   const fail = (message: string): void => {
     if (!shutdown.requested) process.stderr.write(`opledger: ${message}\n`)

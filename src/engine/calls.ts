@@ -34,6 +34,8 @@ export interface ClaimedItem extends RunnableItem {
 export interface Calls {
   /** Whether a call that begins now is within its time, and nobody has told the run to stop. */
   maySend(item: ClaimedItem): boolean
+  /** Whether what is left of the lease holds a call: without that nothing should be claimed, as it could only go back. */
+  fitsLease(): boolean
   make(item: ClaimedItem): Promise<Report>
 }
 
@@ -61,6 +63,7 @@ export const openCalls = (
 
   return {
     maySend: maySendNow,
+    fitsLease: () => performance.now() + executor.callTimeoutMs <= held.leaseEndsMs,
     async make(item) {
       const standing = { operationId: lease.operationId, itemKey: item.key }
       await probe('send-allowed', standing)

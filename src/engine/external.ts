@@ -8,6 +8,8 @@
  *
  * An item with steps passes through this once a step; between two of them it waits in the database (`item_retries`), not here.
  *
+ * Where what is left of the lease is shorter than a call, nothing is claimed until it was renewed: it could only go back.
+ *
  * A stop, a lost lease or a give-back closes the gate: what is queued goes back unsent, what is in the air is awaited (to
  * break it off would only make it uncertain), and every answer is written, also after the lease is lost. A call in the air may
  * still wait for its connection, so the gate is asked a second time right before the first byte (`mayStart`): between that look
@@ -36,6 +38,8 @@ const READ_AHEAD = 500
 /** Due retries are looked for this often while new items are left, and always at the end. */
 const RETRY_LOOK_MS = 200
 const WAKE_MS = 1_000
+/** How often it is looked whether a lease that is too short for a call was renewed. */
+const LEASE_LOOK_MS = 100
 const REPORTS_MAX = 1_000
 
 /** Its author changed the steps of the type under the same version: nothing is sent, and a person has to look. */
@@ -258,10 +262,16 @@ export const runExternal = async (
     if (writing === 0 && answered.length > 0) write(answered.splice(0, REPORTS_MAX))
     const room = 2 * concurrency() - outstanding()
     const wantsMore = held.mayGoOn && !exhausted && !closed && !claiming && queue.length < concurrency()
-    if (wantsMore && room >= Math.max(1, Math.ceil(concurrency() / 2)) && (!held.isIsolated || outstanding() === 0))
+    const waitsForLease = wantsMore && !calls.fitsLease()
+    if (
+      wantsMore &&
+      !waitsForLease &&
+      room >= Math.max(1, Math.ceil(concurrency() / 2)) &&
+      (!held.isIsolated || outstanding() === 0)
+    )
       claim()
     if (!claiming && outstanding() === 0 && (exhausted || closed || !held.mayGoOn)) break
-    await held.nextWake(WAKE_MS)
+    await held.nextWake(waitsForLease ? LEASE_LOOK_MS : WAKE_MS)
   }
   if (unclear.length > 0) await returnUnclear(context, held, new Set(unclear))
 }

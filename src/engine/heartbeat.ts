@@ -5,6 +5,10 @@
  * and only then acknowledges. A beat that fails changes nothing: the run counts its lease on its own clock and stops before
  * anybody may take over. A wake-up `stop` brings the next look forward; losing it costs one beat.
  *
+ * A shard that was just claimed has its first beat a third of its lease later, whatever was planned before: a worker with
+ * nothing in hand beats less often than a short lease lasts. And a row that was locked is tried again soon: its own run locks
+ * it for milliseconds, but often, so that two beats in a row may find it locked.
+ *
  * They go on while the worker drains, until the last batch is written.
  */
 import { heartbeatMs } from '../domain/lease.ts'
@@ -20,11 +24,14 @@ const keyOf = ({ operationId, shard, epoch }: { operationId: string; shard: numb
 
 /** How often the worker says that it is alive; `gone` after two of them were missed. */
 export const WORKER_BEAT_MS = 2_000
+/** Also how soon a renewal is tried again that was passed over. */
 const BEAT_MS_MIN = 100
 
 export interface Heartbeat {
   /** Looks for stops now, without renewing. */
   look(): void
+  /** More is held than when the next beat was planned: it may have to come earlier. */
+  claimed(): void
   state: 'active' | 'draining'
   stop(): Promise<void>
 }
@@ -87,7 +94,10 @@ export const startHeartbeat = (options: {
     )
   }
 
+  /** The last beat left somebody out who still holds its lease. */
+  let passedOver = false
   const beat = async (): Promise<void> => {
+    passedOver = false
     const moving = [...held].filter((shard) => !shard.lost && !shard.finishing && !shard.isStalled)
     const askedAtMs = performance.now()
     if (moving.length > 0) {
@@ -102,6 +112,7 @@ export const startHeartbeat = (options: {
       for (const shard of moving) if (!missing.includes(shard)) shard.renewed(askedAtMs)
       await acknowledge(moving)
       await reread(missing)
+      passedOver = missing.some((shard) => !shard.lost && !shard.finishing)
     }
   }
 
@@ -127,24 +138,34 @@ export const startHeartbeat = (options: {
       })
   }
 
+  let dueAtMs = Number.POSITIVE_INFINITY
+  const untilNextMs = (): number =>
+    passedOver
+      ? BEAT_MS_MIN
+      : Math.max(BEAT_MS_MIN, Math.min(WORKER_BEAT_MS, ...[...held].map((shard) => heartbeatMs(shard.type.leaseMs))))
   const schedule = (): void => {
     if (stopped) return
-    const shortest = Math.min(WORKER_BEAT_MS, ...[...held].map((shard) => heartbeatMs(shard.type.leaseMs)))
-    timer = setTimeout(
-      () => {
-        Promise.allSettled([beat(), sayAlive()])
-          .then((results) => {
-            for (const result of results) {
-              if (result.status === 'rejected') log.warn({ err: result.reason }, 'heartbeat failed')
-            }
-          })
-          .finally(schedule)
-      },
-      Math.max(BEAT_MS_MIN, shortest),
-    )
+    const afterMs = untilNextMs()
+    dueAtMs = performance.now() + afterMs
+    timer = setTimeout(() => {
+      timer = null // this beat plans the next one itself
+      Promise.allSettled([beat(), sayAlive()])
+        .then((results) => {
+          for (const result of results) {
+            if (result.status === 'rejected') log.warn({ err: result.reason }, 'heartbeat failed')
+          }
+        })
+        .finally(schedule)
+    }, afterMs)
+  }
+  const claimed = (): void => {
+    if (timer === null || performance.now() + untilNextMs() >= dueAtMs) return
+    clearTimeout(timer)
+    schedule()
   }
   const heartbeat: Heartbeat = {
     look,
+    claimed,
     state: 'active',
     async stop() {
       stopped = true

@@ -142,6 +142,7 @@ export const startEngine = async (options: EngineOptions): Promise<Engine> => {
       if (shard.isIsolated) isolated.push(shard)
       else run(shard)
     }
+    if (claimed.length > 0) heartbeat.claimed()
   }
 
   const claim = async (): Promise<void> => {

@@ -55,4 +55,14 @@ describe('a process told to stop', () => {
     expect(await waitForExit(child)).toEqual({ code: 0, signal: null })
     expect(output()).toContain('draining parent-gone\ndrained')
   })
+  it('ends when its parent is gone while it loads its modules', async () => {
+    const child = spawnScript('./drainer.ts', ['10', '20000', 'loading'], { ipc: true })
+    child.disconnect()
+    expect(await waitForExit(child)).toEqual({ code: 1, signal: null })
+  })
+  it('ends when its parent is gone while it boots', async () => {
+    const { child } = await drainer(['10', '20000', 'booting'], true)
+    child.disconnect()
+    expect(await waitForExit(child)).toEqual({ code: 1, signal: null })
+  })
 })

@@ -310,6 +310,32 @@ describe('the gate', () => {
     expect(run.outcomes()).toContain('1 absent null')
   })
 
+  test('nothing is claimed under a lease that holds no call any more: it waits for the renewal', async () => {
+    const run = startExternalRun({ toOrd: 8 }, { concurrency: 1, leaseMs: 20_000 })
+    await tick()
+    await tick(13_001)
+    run.air[0]?.answer(APPLIED)
+    await tick(3_000)
+    // what was claimed in time went back, once
+    expect(run.outcomes()).toEqual(['0 applied applied', '1 absent null'])
+    expect(run.claims.map(({ ords }) => ords)).toEqual([[0], [1]])
+    expect(run.isOver).toBe(false)
+    run.held.renewed(performance.now())
+    await tick(100)
+    expect(run.sent()).toEqual([0, 2])
+  })
+
+  test('a run whose lease is not renewed any more ends with it', async () => {
+    const run = startExternalRun({ toOrd: 8 }, { concurrency: 1, leaseMs: 20_000 })
+    await tick()
+    await tick(13_001)
+    run.air[0]?.answer(APPLIED)
+    await tick(4_998)
+    expect(run.isOver).toBe(false)
+    await tick(101)
+    expect([run.isOver, run.claims.length]).toEqual([true, 2])
+  })
+
   test('a late answer is written, also when the lease is lost', async () => {
     const run = startExternalRun({ toOrd: 1 })
     await tick()

@@ -43,9 +43,14 @@ const answerFor = ({ lease }: HeldShard, stopRequested: RenewedLease['stopReques
 
 const begin = (...shards: HeldShard[]) => {
   const { context, noted } = notingContext()
-  const started = startHeartbeat({ control: FAKED_DATABASE, presence, held: new Set(shards), log: context.log })
+  const held = new Set(shards)
+  const started = startHeartbeat({ control: FAKED_DATABASE, presence, held, log: context.log })
   heartbeat = started
-  return { heartbeat: started, noted }
+  const claim = (shard: HeldShard): void => {
+    held.add(shard)
+    started.claimed()
+  }
+  return { heartbeat: started, noted, claim }
 }
 /** The database renews what it is asked for, and says that these are told to stop. */
 const renewAll = (shards: HeldShard[], stop: RenewedLease['stopRequested'] = null) => {
@@ -104,6 +109,50 @@ describe('a beat', () => {
     heartbeat.state = 'draining'
     await tick(2_000)
     expect(vi.mocked(beatWorker).mock.calls.at(-1)?.[2]).toBe('draining')
+  })
+
+  test('of a shard that was just claimed does not wait for the next beat of a worker that had nothing, or longer leases', async () => {
+    const [long, short] = [holdShard({ shard: 1 }, { ...TYPE, leaseMs: 30_000 }), holdShard({ shard: 2 }, TYPE)]
+    renewAll([long, short])
+    const { claim } = begin(long)
+    await tick(100)
+    claim(short)
+    await tick(999)
+    expect(renewLeases).not.toHaveBeenCalled()
+    await tick(1)
+    expect(renewLeases).toHaveBeenCalledTimes(1)
+    expect([short.lost, short.leaseEndsMs]).toEqual([false, performance.now() + LEASE_MS - 300])
+  })
+
+  test('is not put off by claims, however many there are', async () => {
+    const shard = holdShard({}, TYPE)
+    renewAll([shard])
+    const { claim } = begin(shard)
+    for (let claims = 0; claims < 20; claims++) {
+      await tick(100)
+      claim(shard)
+    }
+    expect(renewLeases).toHaveBeenCalledTimes(2)
+  })
+
+  test('that is under way plans the next one for what is claimed meanwhile', async () => {
+    const shard = holdShard({}, TYPE)
+    let answer = (): void => {}
+    vi.mocked(beatWorker).mockReturnValueOnce(
+      new Promise((resolve) => {
+        answer = resolve
+      }),
+    )
+    renewAll([shard])
+    const { claim } = begin()
+    await tick(2_000)
+    claim(shard)
+    await tick(500)
+    answer()
+    await tick(999)
+    expect(renewLeases).not.toHaveBeenCalled()
+    await tick(1)
+    expect(renewLeases).toHaveBeenCalledTimes(1)
   })
 
   test('is never more often than ten times a second', async () => {
@@ -246,6 +295,23 @@ describe('a shard that a renewal did not name', () => {
     expect(named.leaseEndsMs).toBeGreaterThan(endsMs)
   })
 
+  test('is tried again soon: a run locks its own row often, and each time for milliseconds', async () => {
+    const shard = holdShard({}, TYPE)
+    renewAll([shard])
+    vi.mocked(renewLeases).mockResolvedValueOnce([])
+    begin(shard)
+    await tick(1_000)
+    await tick(99)
+    expect(renewLeases).toHaveBeenCalledTimes(1)
+    await tick(1)
+    expect(shard.leaseEndsMs).toBe(performance.now() + LEASE_MS - 300)
+    // and then a third of its lease later again
+    await tick(999)
+    expect(renewLeases).toHaveBeenCalledTimes(2)
+    await tick(1)
+    expect(renewLeases).toHaveBeenCalledTimes(3)
+  })
+
   test('is told to stop by that, too', async () => {
     const shard = holdShard({}, TYPE)
     vi.mocked(renewLeases).mockResolvedValue([])
@@ -376,6 +442,7 @@ describe('the end', () => {
     await stopping
     expect(vi.mocked(beatWorker).mock.calls.map(([, , state]) => state)).toEqual(['gone'])
     heartbeat.look()
+    heartbeat.claimed()
     await tick(10_000)
     expect(renewLeases).not.toHaveBeenCalled()
     expect(readLeases).toHaveBeenCalledTimes(1)

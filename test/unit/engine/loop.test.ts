@@ -57,7 +57,12 @@ const start = async ({ concurrency = 3, types = [GRANT] }: { concurrency?: numbe
   const runs: Run[] = []
   const listeners = new Map<WakeUp, () => void>()
   const off: WakeUp[] = []
-  const heartbeat = { look: vi.fn(), state: 'active' as Heartbeat['state'], stop: vi.fn(async () => {}) }
+  const heartbeat = {
+    look: vi.fn(),
+    claimed: vi.fn(),
+    state: 'active' as Heartbeat['state'],
+    stop: vi.fn(async () => {}),
+  }
   let held: ReadonlySet<HeldShard> = new Set()
   vi.mocked(startHeartbeat).mockImplementation((options) => {
     held = options.held
@@ -152,6 +157,17 @@ describe('a worker', () => {
       { ...claim, perTenant: 1, afterTenant: 0 },
       { ...claim, perTenant: 3, afterTenant: 0 },
     ])
+  })
+
+  test('tells its heartbeat of what it has claimed, taken over or not, once it is held', async () => {
+    const worker = await start()
+    expect(worker.heartbeat.claimed).not.toHaveBeenCalled()
+    const held: number[] = []
+    worker.heartbeat.claimed.mockImplementation(() => held.push(worker.held().length))
+    worker.ready.push(shard(0))
+    worker.expired.push(shard(1))
+    await tick(1_000)
+    expect(held).toEqual([1, 2])
   })
 
   test('runs as many shards as it has room for, and the next one when one has ended', async () => {
