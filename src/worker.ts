@@ -17,7 +17,7 @@ import { openDatabase } from './storage/database.ts'
 import { refuseNewerSchema } from './storage/migrate.ts'
 import { openWakeUps } from './storage/wake-ups.ts'
 
-/** Heartbeats and stops: two statements at once, never behind work. */
+/** Heartbeats, stops and the ends of leases: two statements at once, never behind work. */
 const CONTROL_CONNECTIONS = 2
 
 /** A worker process: config → parts → loop → drain. */

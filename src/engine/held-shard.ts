@@ -1,6 +1,7 @@
 import { assertThat } from '../domain/assert.ts'
 import { isLeaseLost, leaseEndsMs } from '../domain/lease.ts'
 import { type Executor, executorOf, type OperationType, providerIdempotentMsOf } from '../domain/operation-type.ts'
+import type { SuspectCharge } from '../storage/run/end-lease.ts'
 import type { ClaimedShard } from '../storage/run/lease.ts'
 
 /**
@@ -24,6 +25,8 @@ export class HeldShard {
   finishing = false
   /** Give it back at the next safe boundary: the worker drains, or others wait. */
   giveBack: boolean
+  /** Of the suspect that ran last, as long as nobody has taken it back. */
+  charge: SuspectCharge | null = null
   private lastStepMs: number
   private isolated: boolean
   private waiting: (() => void)[] = []

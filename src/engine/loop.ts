@@ -6,6 +6,7 @@
  *  - Tenants take turns: each claim starts behind the tenant that was served last.
  *  - A shard that lost a worker without progress runs isolated: alone in this process, so that if it dies again it is
  *    known of what.
+ *  - A shard whose run ends in a fault of the database is in hand until its lease is ended (give-back.ts).
  *  - Draining: no claim any more, each run stops at its next safe boundary, heartbeats go on until the last one is done.
  */
 import type { OperationType } from '../domain/operation-type.ts'
@@ -17,6 +18,7 @@ import type { ClaimedShard } from '../storage/run/lease.ts'
 import type { WakeUps } from '../storage/wake-ups.ts'
 import { readPausedTypes, registerWorker, type WorkerPresence } from '../storage/worker-presence.ts'
 import type { RunContext } from './context.ts'
+import { openGiveBacks } from './give-back.ts'
 import { startHeartbeat } from './heartbeat.ts'
 import { HeldShard } from './held-shard.ts'
 import { runShard } from './run.ts'
@@ -32,7 +34,7 @@ const REGISTER_RETRY_MS = 500
 
 export interface EngineOptions {
   database: Database
-  /** For heartbeats and stops only. */
+  /** For heartbeats, stops and the ends of leases only. */
   control: Database
   types: readonly OperationType[]
   wakeUps: WakeUps
@@ -75,6 +77,7 @@ export const startEngine = async (options: EngineOptions): Promise<Engine> => {
   }
   const timers = new Set<NodeJS.Timeout>()
   const nudgeIn = (ms: number): void => {
+    if (draining) return
     const timer = setTimeout(
       () => {
         timers.delete(timer)
@@ -86,27 +89,28 @@ export const startEngine = async (options: EngineOptions): Promise<Engine> => {
   }
 
   await register(control, presence, log)
+  const giveBacks = openGiveBacks({ control, log })
   const heartbeat = startHeartbeat({ control, presence, held, log })
   const unsubscribe = [wakeUps.on('work', nudge), wakeUps.on('stop', () => heartbeat.look())]
 
   const run = (shard: HeldShard): void => {
-    const fields = {
-      operation_id: shard.lease.operationId,
-      shard: shard.lease.shard,
-      epoch: shard.lease.epoch,
-      type: shard.type.name,
+    const { operationId, shard: number, epoch } = shard.lease
+    log.debug({ operation_id: operationId, shard: number, epoch, type: shard.type.name }, 'shard claimed')
+    const over = (dueInMs: number | null): void => {
+      if (dueInMs !== null) nudgeIn(dueInMs)
+      held.delete(shard)
+      nudge()
     }
-    log.debug(fields, 'shard claimed')
     const finished = runShard(context, shard)
-      .then((dueInMs) => {
-        if (dueInMs !== null) nudgeIn(dueInMs)
-      })
-      .catch((error: unknown) => {
-        // the lease runs out, and whoever takes over explains what is left
-        log.error({ ...fields, err: error }, 'a run ended in an error')
-      })
+      .then(
+        (dueInMs) => {
+          giveBacks.ended(shard)
+          over(dueInMs)
+        },
+        // not waited for: a drain waits for what runs, and for this no longer than it has to
+        (error: unknown) => void giveBacks.giveBack(shard, error).then(over),
+      )
       .finally(() => {
-        held.delete(shard)
         running.delete(finished)
         nudge()
       })
@@ -237,6 +241,7 @@ export const startEngine = async (options: EngineOptions): Promise<Engine> => {
       // shards that waited for their isolated run are given back like the others, at their first boundary
       for (const shard of isolated.splice(0)) run(shard)
       while (running.size > 0) await Promise.all(running)
+      await giveBacks.leave()
       for (const timer of timers) clearTimeout(timer)
       await heartbeat.stop()
     },

@@ -14,7 +14,6 @@ import { explainKnownKeys } from '../storage/run/claim-retries.ts'
 import { lockUndone, markCompensated, undoingsOf } from '../storage/run/compensation.ts'
 import { type BatchItemKey, type BatchOutcome, commitBatch, takeBatchEffects } from '../storage/run/transactional.ts'
 import {
-  chargeSuspect,
   type RunnableItem,
   readDueRetries,
   readItems,
@@ -27,7 +26,7 @@ import { executeBatch } from './batch-handler.ts'
 import type { RunContext } from './context.ts'
 import type { HeldShard } from './held-shard.ts'
 import { failureFate } from './reports.ts'
-import { uncharge, workerCrash } from './suspects.ts'
+import { charge, uncharge, workerCrash } from './suspects.ts'
 
 export type TransactionalExecutor = Extract<Executor, { kind: 'transactional' }>
 
@@ -112,6 +111,7 @@ export const runTransactional = async (
         ? await runSuspect(context, held, executor, batch)
         : await runBatch(database, held, executor, batch, null)
       if (outcomes === null) return
+      held.charge = null // the commit has cleared it
       await probe('batch-committed', { operationId: lease.operationId })
       const tookMs = performance.now() - startedAtMs
       meter.record({ type: type.name, durationMs: tookMs, downstreamError: false })
@@ -152,22 +152,22 @@ export const runTransactional = async (
  * becomes a dead letter without running again. Null: the lease is lost.
  */
 const runSuspect = async (
-  { database }: RunContext,
+  context: RunContext,
   held: HeldShard,
   executor: TransactionalExecutor,
   batch: Batch,
 ): Promise<BatchOutcome[] | null> => {
   const [item] = batch.items
   if (!item) return []
-  const crashes = await database.query((connection) => chargeSuspect(connection, held.lease, item.ord))
+  const crashes = await charge(context, held, item.ord)
   if (crashes === null) return null
   const { maxAttempts } = held.type.retry
-  if (crashes <= maxAttempts) return runBatch(database, held, executor, batch, null)
+  if (crashes <= maxAttempts) return runBatch(context.database, held, executor, batch, null)
   const { state, ...failure } = workerCrash(maxAttempts)
   const charged = { ...item, attempt: maxAttempts }
   const fate = failureFate(held.type, failure, charged)
   return runBatch(
-    database,
+    context.database,
     held,
     executor,
     { ...batch, items: [charged] },

@@ -13,6 +13,7 @@ export type WorkerStep =
   | 'renews its lease'
   | 'acknowledges the stop'
   | 'finishes'
+  | 'ends in a fault'
   | 'crashes'
 export type CallStep =
   | 'calls the orphan uncertain'

@@ -14,6 +14,7 @@ import { claimIntents } from '../../src/storage/run/claim-intents.ts'
 import { claimRetries, explainKnownKeys } from '../../src/storage/run/claim-retries.ts'
 import { claimExpiredShards, claimReadyShards } from '../../src/storage/run/claim-shards.ts'
 import { converge, type Evidence, type Report } from '../../src/storage/run/converge.ts'
+import { endLease } from '../../src/storage/run/end-lease.ts'
 import { finishShard } from '../../src/storage/run/finish.ts'
 import { acknowledgeStops, readLeases, renewLeases } from '../../src/storage/run/heartbeat.ts'
 import type { ClaimedShard } from '../../src/storage/run/lease.ts'
@@ -123,6 +124,12 @@ export const startReplay = async (database: Database, world: World): Promise<Rep
           finished?.state ?? null,
           after.shard.state === before.shard.state ? null : after.shard.state,
         )
+      }
+      case 'ends in a fault': {
+        const lease = leaseOf(worker)
+        const end = { dueInMs: 0, claims: lease.claimsBefore, charge: null }
+        const ended = await database.query((sql) => endLease(sql, lease, end))
+        return expectSame('the end', ended, after.shard.expired && !before.shard.expired)
       }
       case 'crashes':
         return

@@ -41,6 +41,8 @@ export const RULES = {
   finishNamesEpoch: true,
   /** … and only when nothing is in flight (finish.ts). */
   finishNeedsNothingInFlight: true,
+  /** A lease that its holder ends, whatever it leaves behind, is taken over like any other (end-lease.ts); without: `ready`. */
+  endedLeaseStaysLeased: true,
   /** Evidence that makes a finished shard wait makes it ready again (converge.ts). */
   waitingReopensShard: true,
 }

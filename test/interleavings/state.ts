@@ -23,6 +23,8 @@ export interface World {
   /** How often the lease of a living worker runs out. That of a dead one always does. */
   expiries: number
   crashes: number
+  /** How often a run of a living worker ends in a fault of the database, whatever it has in memory. */
+  faults: number
   cancels: boolean
   pauses: number
   /** How often a worker is frozen between the check of a send and the socket: the hole that fencing cannot close. */
@@ -124,6 +126,7 @@ export interface State {
   spent: {
     expiries: number
     crashes: number
+    faults: number
     pauses: number
     stalls: number
     delays: number
@@ -149,7 +152,7 @@ export const initialState = (): State => ({
   pending: [[], []],
   done: [0, 0],
   found: null,
-  spent: { expiries: 0, crashes: 0, pauses: 0, stalls: 0, delays: 0, refusals: 0, losses: 0 },
+  spent: { expiries: 0, crashes: 0, faults: 0, pauses: 0, stalls: 0, delays: 0, refusals: 0, losses: 0 },
   ghost: { escaped: [false, false], denied: [false, false] },
 })
 
@@ -197,6 +200,6 @@ export const keyOf = (state: State): string => {
   key += `|${keyOfRun(state.runs[0] ?? null)}|${keyOfRun(state.runs[1] ?? null)}`
   key += `|${state.pending.map((sends) => sends.join('')).join(',')}|${state.done.join('')}`
   if (found !== null) key += `${found.ord}${found.send}${found.said}${bit(found.retry)}${found.source[0]}`
-  key += `|${spent.expiries}${spent.crashes}${spent.pauses}${spent.stalls}${spent.delays}${spent.refusals}${spent.losses}`
+  key += `|${spent.expiries}${spent.crashes}${spent.faults}${spent.pauses}${spent.stalls}${spent.delays}${spent.refusals}${spent.losses}`
   return key + ghost.escaped.map(bit).join('') + ghost.denied.map(bit).join('')
 }

@@ -265,6 +265,14 @@ export const finishShard = (state: State, rules: Rules, run: Run): void => {
   shard.seen = shard.stop !== null
 }
 
+/** endLease: without a rest, as time is no matter here. */
+export const endLease = (state: State, rules: Rules, run: Run): void => {
+  const { shard } = state
+  if (!isMine(state, run)) return
+  if (rules.endedLeaseStaysLeased) shard.expired = true
+  else shard.state = 'ready'
+}
+
 /** requestCancel, requestPause. */
 export const requestStop = (state: State, stop: 'pause' | 'cancel', rules: Rules): void => {
   const { shard } = state

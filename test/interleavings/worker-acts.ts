@@ -10,6 +10,7 @@ import {
   claimWindow,
   converge,
   effectOf,
+  endLease,
   explainKnown,
   explanationOf,
   finishShard,
@@ -45,6 +46,7 @@ export const offerRun = (state: State, world: World, worker: number, run: Run, a
   const offerCall = (step: CallStep, ord: number) => actions.push({ kind: 'call', step, worker, ord })
   const frozen = run.calls.findIndex((call) => call?.at === 'stalled')
   if (state.spent.crashes < world.crashes && !isOver(state)) offer('crashes')
+  if (frozen < 0 && state.spent.faults < world.faults) offer('ends in a fault')
   if (frozen >= 0) {
     offerCall('thaws, and sends', frozen)
     return
@@ -155,6 +157,11 @@ export const workerActs = (state: State, world: World, step: WorkerStep, worker:
     case 'finishes':
       finishShard(state, world.rules, run)
       state.runs[worker] = null
+      return
+    case 'ends in a fault':
+      endLease(state, world.rules, run)
+      state.runs[worker] = null
+      state.spent.faults++
       return
     case 'crashes':
       state.runs[worker] = null

@@ -8,6 +8,7 @@ const NOTHING_GOES_WRONG: World = {
   window: 1,
   expiries: 0,
   crashes: 0,
+  faults: 0,
   cancels: false,
   pauses: 0,
   stalls: 0,
@@ -33,6 +34,13 @@ export const ANSWERS: World = {
   callbacks: true,
 }
 export const DEATHS: World = { ...NOTHING_GOES_WRONG, name: 'two crashes', window: 2, crashes: 2, people: true }
+export const FAULTS: World = {
+  ...NOTHING_GOES_WRONG,
+  name: 'two faults of the database, a cancel',
+  window: 2,
+  faults: 2,
+  cancels: true,
+}
 export const TWO_TAKEOVERS: World = {
   ...NOTHING_GOES_WRONG,
   name: 'two takeovers, one key',
@@ -63,6 +71,6 @@ export const RESENT: World = {
   losses: 1,
   expiries: 1,
 }
-export const SOUND = [HOT, TAKEOVER, ONE_KEY, ANSWERS, DEATHS, TWO_TAKEOVERS, DELAYED, PAUSED, RESENT]
+export const SOUND = [HOT, TAKEOVER, ONE_KEY, ANSWERS, DEATHS, FAULTS, TWO_TAKEOVERS, DELAYED, PAUSED, RESENT]
 
 export const HOLE: World = { ...ONE_KEY, name: 'frozen between check and socket', stalls: 1 }

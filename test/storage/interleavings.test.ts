@@ -6,7 +6,7 @@ import { coverOf } from '../interleavings/cover.ts'
 import { act } from '../interleavings/protocol.ts'
 import { rowsOf, startReplay } from '../interleavings/replay.ts'
 import { initialState } from '../interleavings/state.ts'
-import { ANSWERS, DEATHS, ONE_KEY, PAUSED, RESENT } from '../interleavings/worlds.ts'
+import { ANSWERS, DEATHS, FAULTS, ONE_KEY, PAUSED, RESENT } from '../interleavings/worlds.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { wipe } from '../support/races.ts'
 import { findViolations } from '../support/storm-audit.ts'
@@ -28,7 +28,7 @@ afterAll(async () => {
 })
 beforeEach(() => wipe(database))
 
-test.each([ANSWERS, ONE_KEY, DEATHS, PAUSED, RESENT])('$name', { timeout: REPLAY_MS }, async (world) => {
+test.each([ANSWERS, ONE_KEY, DEATHS, FAULTS, PAUSED, RESENT])('$name', { timeout: REPLAY_MS }, async (world) => {
   const { paths, covered, classes } = coverOf(world, PATHS_MAX)
   expect(paths.length).toBeGreaterThan(10)
   let steps = 0

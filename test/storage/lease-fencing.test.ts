@@ -4,6 +4,7 @@ import { type Database, openDatabase } from '../../src/storage/database.ts'
 import { claimIntents } from '../../src/storage/run/claim-intents.ts'
 import { claimRetries, explainKnownKeys } from '../../src/storage/run/claim-retries.ts'
 import { claimExpiredShards } from '../../src/storage/run/claim-shards.ts'
+import { endLease } from '../../src/storage/run/end-lease.ts'
 import { finishShard } from '../../src/storage/run/finish.ts'
 import { acknowledgeStops, readLeases, renewLeases } from '../../src/storage/run/heartbeat.ts'
 import type { ClaimedShard, Lease } from '../../src/storage/run/lease.ts'
@@ -150,6 +151,15 @@ const mutations: [name: string, run: (lease: Lease) => Promise<unknown>, works: 
     'fence lost',
   ],
   ['finishShard', (lease) => finishShard(database, lease), { state: 'ready', dueInMs: 0 }, null],
+  [
+    'endLease',
+    (lease) =>
+      database.query((connection) =>
+        endLease(connection, lease, { dueInMs: 0, claims: 0, charge: { ord: 2, before: null } }),
+      ),
+    true,
+    false,
+  ],
   ['chargeSuspect', (lease) => database.query((connection) => chargeSuspect(connection, lease, 2)), 1, null],
   [
     'renewLeases',

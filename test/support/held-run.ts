@@ -27,6 +27,7 @@ export const claimedShard = (over: Partial<ClaimedShard> = {}): ClaimedShard => 
   cursor: 0,
   steps: [],
   claims: 1,
+  claimsBefore: 0,
   isolateUntil: null,
   stopRequested: null,
   switchedOff: false,

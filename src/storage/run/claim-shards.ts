@@ -27,6 +27,7 @@ interface ClaimedRow {
   cursor: number
   steps: string[]
   claims: number
+  claims_before: number
   isolate_until: number | null
   stop_requested: 'pause' | 'cancel' | null
   switched_off: boolean
@@ -48,6 +49,7 @@ const parse =
     cursor: row.cursor,
     steps: row.steps,
     claims: row.claims,
+    claimsBefore: row.claims_before,
     isolateUntil: row.isolate_until,
     stopRequested: row.stop_requested,
     switchedOff: row.switched_off,
@@ -88,7 +90,8 @@ export const claimReadyShards = async (
       where not exists (select from operation_types p where p.name = u.type and p.paused_at is not null)),
     pick as materialized (
       select due.* from tenant t, lateral (
-        select s.tenant_id, s.operation_id, s.shard, s.type, s.type_version, s.priority, s.run_at from operation_shards s
+        select s.tenant_id, s.operation_id, s.shard, s.type, s.type_version, s.claims, s.priority, s.run_at
+        from operation_shards s
         where s.tenant_id = t.id and s.state = 'ready' and s.run_at <= now()
           and (s.type, s.type_version) in (select type, version from runnable)
           and (not s.compensating or s.type = any(${compensators}::text[]))
@@ -102,7 +105,8 @@ export const claimReadyShards = async (
     from pick p join runnable r on r.type = p.type and r.version = p.type_version
     where s.tenant_id = p.tenant_id and s.operation_id = p.operation_id and s.shard = p.shard
     returning s.tenant_id, s.operation_id, s.shard, s.type, s.lease_epoch, s.from_ord, s.to_ord, s.cursor,
-      to_jsonb(s.steps) as steps, s.claims, s.isolate_until, s.stop_requested, s.compensating, false as switched_off,
+      to_jsonb(s.steps) as steps, s.claims, p.claims as claims_before, s.isolate_until,
+      s.stop_requested, s.compensating, false as switched_off,
       case when exists (select from restores) then restore_doubt(s.tenant_id, s.operation_id) end as doubt`
   return rows.map(parse(claim.workerId))
 }
@@ -122,7 +126,7 @@ export const claimExpiredShards = async (
       select * from unnest(${names}::text[], ${versions}::int[], ${leases}::int[], ${windows}::int[])
         as u (type, version, lease_ms, window_max)),
     pick as materialized (
-      select s.tenant_id, s.operation_id, s.shard, s.type, s.type_version from operation_shards s
+      select s.tenant_id, s.operation_id, s.shard, s.type, s.type_version, s.claims from operation_shards s
       where s.state = 'leased' and s.lease_expires_at < now()
         and (s.type, s.type_version) in (select type, version from runnable)
         and (not s.compensating or s.type = any(${compensators}::text[]))
@@ -138,7 +142,8 @@ export const claimExpiredShards = async (
     from pick p join runnable r on r.type = p.type and r.version = p.type_version
     where s.tenant_id = p.tenant_id and s.operation_id = p.operation_id and s.shard = p.shard
     returning s.tenant_id, s.operation_id, s.shard, s.type, s.lease_epoch, s.from_ord, s.to_ord, s.cursor,
-      to_jsonb(s.steps) as steps, s.claims, s.isolate_until, s.stop_requested, s.compensating,
+      to_jsonb(s.steps) as steps, s.claims, p.claims as claims_before, s.isolate_until,
+      s.stop_requested, s.compensating,
       exists (select from operation_types p where p.name = s.type and p.paused_at is not null) as switched_off,
       case when exists (select from restores) then restore_doubt(s.tenant_id, s.operation_id) end as doubt`
   return rows.map(parse(claim.workerId))

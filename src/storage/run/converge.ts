@@ -9,6 +9,10 @@
  * A step that is applied and is not the item's last one gives the item no outcome: it puts it into `item_retries` at the next
  * step (invariant F of lease.ts). Which step an effect is stands in its row, the order of them in the shard's.
  *
+ * The work locks its tables when it is parsed. Whoever keeps one of them for itself (a change of the schema, a new partition)
+ * would be waited for with the shard in hand, and leases run out behind it, as heartbeats pass over a row that is held. So the
+ * tables come first: no lock that the work does not take, 20 µs of a millisecond.
+ *
  * It is an upsert because `UPDATE … FROM unnest` fell into a bad plan on large tables (1.7k instead of 5.1k items/s).
  */
 import { EXHAUSTED_RUNS_MAX, type FailureClass } from '../../domain/failure.ts'
@@ -88,10 +92,13 @@ const write = async (
   const column = (pick: (report: Report) => string | null): string => sparseTexts(reports.map(pick))
   const undoings = undoingsOf(reports.filter(({ effect }) => effect === 'applied'))
   const [row] = await database.lockThenWork((sql) => ({
-    lock: sql`
-      select 1 from operation_shards
-      where tenant_id = ${shard.tenantId} and operation_id = ${shard.operationId}::uuid and shard = ${shard.shard}
-      for no key update`,
+    lock: Promise.all([
+      sql`lock table only effects, ledger_entries, item_retries, reconciliation_cases, dead_letters in row exclusive mode`,
+      sql`
+        select 1 from operation_shards
+        where tenant_id = ${shard.tenantId} and operation_id = ${shard.operationId}::uuid and shard = ${shard.shard}
+        for no key update`,
+    ]),
     work: sql<{ moved: string; mine: boolean; stop_requested: 'pause' | 'cancel' | null; state: string }>`
       with u as materialized (
         select ord, effect_key, send, effect, item,

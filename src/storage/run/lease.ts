@@ -5,7 +5,8 @@
  * after a crash on any line the database alone says what was done, what was not, and what nobody knows.
  *
  * State of a shard:     ready ─claim─▶ leased ─finish─▶ ready | done          (a cancel or pause moves ready ─▶ done)
- *                                 └─ lease runs out ─▶ claimed again, epoch + 1
+ *                                 ├─ lease runs out ─▶ claimed again, epoch + 1, charged with a crash
+ *                                 └─ fault of the database, holder lives: lease ended ─▶ the same, uncharged
  * State of an effect:   (none) ─claim window─▶ intent ─converge─▶ applied | absent | uncertain
  *                       absent ─claim retry─▶ intent (send + 1)     uncertain ─evidence─▶ applied | absent
  *                       applied ─its compensation is applied─▶ compensated ─claim retry─▶ intent (send + 1)
@@ -32,6 +33,13 @@
  *                                  (storage/callbacks.ts): a retry beside it could be a second effect.
  *  converge committed              outcome, ledger, counters, retries and cases are all there or all missing.
  *  COMMIT's reply lost             converging again moves 0 rows: the same send is already in that state.
+ *  run over by a fault, not ended  the lease runs out, as if its holder had died: one charge too many, nothing else.
+ *  its lease ended                 the shard is still leased under this epoch and in nobody's hands: a takeover is due, which
+ *                                  explains what is in flight and ends a stop, as after a crash. Who ended it sends nothing
+ *                                  any more; what it had observed is written before, or comes late and is kept (A).
+ *  the end's reply lost            ending again moves nothing; and after a takeover it names an epoch that is over.
+ *  a renewal comes after the end   the takeover is due a lease later, uncharged all the same.
+ *  a claim or batch comes after it it is one under an epoch that still stands, and is explained like any other.
  *  finished, not settled           the settle sweep finds operations whose shards are done and settles them.
  *
  * Steps. The items of a shard may have ordered `steps`; each is an effect of its own, whose key is that of the item with the
@@ -58,6 +66,11 @@
  *  step 2 claimed, not sent        uncertain at step 2, by the next claim. Step 1 is applied and not touched.
  *  cancelled, not explained        the settle sweep settles again, and the facts say that items are unexplained.
  *  explained, not settled          the same; explaining again finds no row.
+ *
+ * Charges. A takeover cannot see why a lease ran out, so it counts a crash: `claims` + 1, without progress isolation, and in
+ * isolation each run of a suspect is counted before it begins. Who lives to tell takes back what it can say was no crash: the
+ * run of a suspect that is over, whatever came of it, and a claim whose run ended in a fault of the database (end-lease.ts). It
+ * gives back exactly the counts that it found, so that a crash of somebody else before it stays counted.
  *
  * Artifact types depart in one thing: what a lost worker left in flight is tried again, not `uncertain`, and their last item
  * is decided by the fence of its commit. The header of publish.ts says why.
@@ -90,6 +103,8 @@ export interface ClaimedShard extends Lease {
   steps: readonly string[]
   /** Claims since the last progress, this one included: 2 and more mean that a worker died here. */
   claims: number
+  /** Those without this one: what counts again if its holder lives to end it (end-lease.ts). */
+  claimsBefore: number
   /** Up to this ord the shard runs alone in its process, one item at a time. */
   isolateUntil: number | null
   stopRequested: 'pause' | 'cancel' | null

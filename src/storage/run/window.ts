@@ -3,6 +3,7 @@ import { stepKey } from '../../domain/steps.ts'
 import { ints } from '../array-literal.ts'
 import type { Connection } from '../connection.ts'
 import type { WindowItem } from './claim-intents.ts'
+import type { SuspectCharge } from './end-lease.ts'
 import type { Lease } from './lease.ts'
 
 /** An item with what it takes to run it. */
@@ -123,12 +124,12 @@ export const chargeSuspect = async ({ sql }: Connection, lease: Lease, ord: numb
   return row?.suspect_crashes ?? null
 }
 
-/** Takes a charge of this lease back. */
-export const unchargeSuspect = async ({ sql }: Connection, lease: Lease): Promise<void> => {
+/** Takes a charge of this lease back. Repeating it is safe where the count before is known. */
+export const unchargeSuspect = async ({ sql }: Connection, lease: Lease, charge: SuspectCharge): Promise<void> => {
   await sql`
-    update operation_shards set suspect_crashes = greatest(0, suspect_crashes - 1)
+    update operation_shards set suspect_crashes = coalesce(${charge.before}::int, greatest(0, suspect_crashes - 1))
     where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and shard = ${lease.shard}
-      and lease_epoch = ${lease.epoch}`
+      and lease_epoch = ${lease.epoch} and suspect_ord = ${charge.ord}`
 }
 
 /** Attempt of each waiting item whose effect key is free, or which is a resend of its own; the others stay where they are. */

@@ -5,6 +5,7 @@ import type { HeldShard } from '../../../src/engine/held-shard.ts'
 import { type Engine, startEngine } from '../../../src/engine/loop.ts'
 import { runShard } from '../../../src/engine/run.ts'
 import { claimExpiredShards, claimReadyShards, othersWait } from '../../../src/storage/run/claim-shards.ts'
+import { endLease } from '../../../src/storage/run/end-lease.ts'
 import type { ClaimedShard } from '../../../src/storage/run/lease.ts'
 import type { WakeUp } from '../../../src/storage/wake-ups.ts'
 import { readPausedTypes, registerWorker, type WorkerPresence } from '../../../src/storage/worker-presence.ts'
@@ -18,6 +19,7 @@ vi.mock('../../../src/storage/run/claim-shards.ts', () => ({
   claimReadyShards: vi.fn(),
   othersWait: vi.fn(),
 }))
+vi.mock('../../../src/storage/run/end-lease.ts', () => ({ endLease: vi.fn() }))
 vi.mock('../../../src/storage/worker-presence.ts', () => ({
   beatWorker: vi.fn(),
   readPausedTypes: vi.fn(),
@@ -230,6 +232,30 @@ describe('a worker', () => {
     await tick()
     expect(shardsOf(worker.runs)).toEqual([0, 1])
     expect(worker.noted.log).toEqual(['a run ended in an error'])
+  })
+
+  test('holds a shard whose run ended in a fault until its lease is ended, and looks for it when it is due', async () => {
+    const worker = await start({ concurrency: 1 })
+    let ended = (_answer: boolean): void => {}
+    vi.mocked(endLease).mockReturnValueOnce(
+      new Promise((resolve) => {
+        ended = resolve
+      }),
+    )
+    worker.ready.push(shard(0), shard(1))
+    worker.listeners.get('work')?.()
+    await tick()
+    worker.runs[0]?.fail(away())
+    await tick()
+    expect([shardsOf(worker.runs), worker.held().map(({ lease }) => lease.shard)]).toEqual([[0], [0]])
+    ended(true)
+    await tick()
+    expect(shardsOf(worker.runs)).toEqual([0, 1])
+    worker.runs[1]?.end()
+    await tick(499)
+    worker.expired.push(shard(0, { epoch: 4 }))
+    await tick(1)
+    expect(shardsOf(worker.runs)).toEqual([0, 1, 0])
   })
 
   test('goes on after a claim that failed', async () => {
@@ -548,6 +574,25 @@ describe('a drain', () => {
       [1, true],
       [2, true],
     ])
+  })
+
+  test('waits a second, and no longer, for the lease of a run that ended in a fault', async () => {
+    const worker = await start()
+    vi.mocked(endLease).mockReturnValue(new Promise(() => {}))
+    worker.ready.push(shard(0))
+    worker.listeners.get('work')?.()
+    await tick()
+    let drained = false
+    void worker.engine.drain().then(() => {
+      drained = true
+    })
+    worker.runs[0]?.fail(away())
+    await tick(999)
+    expect([drained, worker.heartbeat.stop.mock.calls.length]).toEqual([false, 0])
+    await tick(1)
+    expect(drained).toBe(true)
+    expect(vi.getTimerCount()).toBe(0)
+    draining = null
   })
 
   test('looks at no turns any more', async () => {

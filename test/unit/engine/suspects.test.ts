@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, test, vi } from 'vitest'
-import { runSuspected, uncharge, workerCrash } from '../../../src/engine/suspects.ts'
+import { charge, runSuspected, uncharge, workerCrash } from '../../../src/engine/suspects.ts'
 import { chargeSuspect, unchargeSuspect } from '../../../src/storage/run/window.ts'
 import { holdShard, notingContext } from '../../support/held-run.ts'
 
@@ -67,11 +67,47 @@ describe('an item that may have killed a worker', () => {
   })
 })
 
-test('a charge that cannot be taken back ends no run', async () => {
-  const { context, noted } = notingContext()
-  vi.mocked(unchargeSuspect).mockRejectedValue(new Error('away'))
-  await uncharge(context, holdShard(SUSPECTED))
-  expect(noted.log).toEqual(['a charge was not taken back'])
+describe('a charge', () => {
+  const charges = () => vi.mocked(unchargeSuspect).mock.calls.map(([, , taken]) => taken)
+
+  test('that cannot be taken back ends no run, and goes before the next one', async () => {
+    const { context, noted } = notingContext()
+    const held = holdShard(SUSPECTED)
+    vi.mocked(chargeSuspect).mockResolvedValueOnce(2).mockResolvedValueOnce(2)
+    vi.mocked(unchargeSuspect).mockRejectedValueOnce(new Error('away'))
+    expect(await charge(context, held, 5)).toBe(2)
+    await uncharge(context, held)
+    expect([noted.log, held.charge]).toEqual([['a charge was not taken back'], { ord: 5, before: 1 }])
+
+    expect(await charge(context, held, 5)).toBe(2)
+    expect(charges()).toEqual(Array(2).fill({ ord: 5, before: 1 }))
+    await uncharge(context, held)
+    expect([charges().length, held.charge]).toEqual([3, null])
+  })
+
+  test('is not made while an earlier one cannot be taken back', async () => {
+    const { context } = notingContext()
+    const held = holdShard(SUSPECTED)
+    held.charge = { ord: 5, before: 0 }
+    vi.mocked(unchargeSuspect).mockRejectedValueOnce(new Error('away'))
+    await expect(charge(context, held, 5)).rejects.toThrow('away')
+    expect(chargeSuspect).not.toHaveBeenCalled()
+  })
+
+  test('whose answer was lost may have been made', async () => {
+    const { context } = notingContext()
+    const held = holdShard(SUSPECTED)
+    vi.mocked(chargeSuspect).mockRejectedValueOnce(new Error('away'))
+    await expect(charge(context, held, 5)).rejects.toThrow('away')
+    expect(held.charge).toEqual({ ord: 5, before: null })
+    await uncharge(context, held)
+    expect(charges()).toEqual([{ ord: 5, before: null }])
+  })
+
+  test('that was never made is not taken back: what stands there is the death of somebody else', async () => {
+    await uncharge(notingContext().context, holdShard(SUSPECTED))
+    expect(unchargeSuspect).not.toHaveBeenCalled()
+  })
 })
 
 test('an item that killed its process each time is a bug, and says so', () => {

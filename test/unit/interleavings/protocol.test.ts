@@ -81,6 +81,17 @@ const SITUATIONS: Record<string, (before: State, action: Action, after: State) =
     action.kind === 'worker' &&
     action.step === 'crashes' &&
     before.runs[action.worker]?.calls.some((call) => call?.at === 'air') === true,
+  'a living worker leaves a request in the air behind, and a cancel comes before anybody explains it': (
+    before,
+    action,
+    after,
+  ) =>
+    action.kind === 'world' &&
+    action.step === 'a cancel is stored' &&
+    before.spent.faults > 0 &&
+    before.runs.every((run) => run === null) &&
+    before.pending.some((sends) => sends.length > 0) &&
+    !after.shard.seen,
   'a callback comes before the answer of the worker': (before, action, after) =>
     action.kind === 'world' &&
     before.found?.source === 'callback' &&

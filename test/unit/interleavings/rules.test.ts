@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { RULES, type Rule, without } from '../../interleavings/rules.ts'
 import { search } from '../../interleavings/search.ts'
 import type { World } from '../../interleavings/state.ts'
-import { ANSWERS, DEATHS, DELAYED, ONE_KEY, TAKEOVER } from '../../interleavings/worlds.ts'
+import { ANSWERS, DEATHS, DELAYED, FAULTS, ONE_KEY, TAKEOVER } from '../../interleavings/worlds.ts'
 
 const SEARCH_MS = 120_000
 
@@ -26,6 +26,7 @@ const BROKEN_WITHOUT: [rule: Rule, world: World, invariant: string][] = [
   ['stopWaitsForHolder', ONE_KEY, 'I6'],
   ['absenceNeedsStability', TAKEOVER, 'I3'],
   ['finishNamesEpoch', TAKEOVER, 'I4'],
+  ['endedLeaseStaysLeased', FAULTS, 'I2'],
   ['waitingReopensShard', DEATHS, 'I8'],
 ]
 
