@@ -1,11 +1,16 @@
 import { afterAll, beforeAll, expect } from 'vitest'
+import { until } from '../support/processes.ts'
 import { seededRandom } from '../support/random.ts'
 import { type Account, openAccount } from './harness/account.ts'
 import type { Answer } from './harness/client.ts'
 import { faultTest } from './harness/fault.ts'
+import { openJanitors } from './harness/janitors.ts'
 import { openStack, type Stack } from './harness/stack.ts'
 
 const CLIENTS = 100
+const OLD_KEY_CLIENTS = 20
+/** Of each client, once nothing is left but the summary. */
+const POSTS_AFTER = 3
 
 let stack: Stack
 let account: Account
@@ -79,6 +84,42 @@ faultTest(
       expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([202]))
       expect(idsOf(answers).size).toBe(1)
       expect(await rowsWith(key)).toHaveLength(1)
+      await account.end()
+    }),
+)
+
+faultTest(
+  'F15',
+  'one key while retention takes all that it may of what the key names: the same operation, and its effect once',
+  { short: 3, long: 50 },
+  (fault) =>
+    fault.each(async ({ seed }) => {
+      const key = `f15-old-${seed}`
+      const submission = { type: 'fault-grant', key, items: [{ key, input: {} }] }
+      const id = await account.client.submit(submission)
+      const janitors = openJanitors(stack, ['fault-grant'], () => [id])
+      const answers: Answer[] = []
+      let isGone = false
+      const posting = async (): Promise<void> => {
+        for (let after = 0; after < POSTS_AFTER; after += isGone ? 1 : 0) {
+          answers.push(await account.client.trySubmit(submission))
+        }
+      }
+      const clients = atOnce(OLD_KEY_CLIENTS, posting)
+      try {
+        await until(`${id} is gone but for its summary`, async () => {
+          const { body } = await account.client.call('GET', `/operations/${id}`)
+          return body.ledger_purged_at !== null
+        })
+      } finally {
+        isGone = true
+        await clients
+        await janitors.stop()
+      }
+      expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([202]))
+      expect(idsOf(answers)).toEqual(new Set([id]))
+      expect(await rowsWith(key)).toHaveLength(1)
+      expect((await stack.effects.idleLog())[key]).toMatchObject({ requests: 1, applied: 1 })
       await account.end()
     }),
 )

@@ -146,7 +146,7 @@ const discardDeadLetters = async (id: string): Promise<void> => {
 faultTest(
   'F28',
   'time leaps by years while operations run, wait, are in doubt, replayed and read: what is open keeps every row, what is over goes as a whole with 410, and its summary and its protection from a repeat stay',
-  { short: 3, long: 60 },
+  { short: 2, long: 60 },
   (fault) =>
     fault.each(async ({ seed }) => {
       const parts = scene(`f28-${seed}`)
