@@ -22,14 +22,14 @@ export const describeSite = (site: Site): string => keyOf(site).slice(0, TEXT_MA
 export interface StatementFaults {
   /** For the proxies of a stack. */
   decide(statement: string, slot: { kind: MemberKind; number: number }): Verdict
-  /** In the order in which they were first sent. */
-  seen(): Site[]
+  /** Those that were sent so often, in the order in which they were first sent. */
+  seen(atLeast?: number): Site[]
   /** The next process of that kind that sends it is met; `struck` is called then. Answers with what takes it back. */
   arm(site: Site, blow: Blow, struck: () => void): () => void
 }
 
 export const openStatementFaults = (): StatementFaults => {
-  const sites = new Map<string, Site>()
+  const sites = new Map<string, Site & { times: number }>()
   const before = new Map<string, string>()
   const armed = new Map<string, { blow: Blow; struck: () => void }>()
   return {
@@ -39,14 +39,14 @@ export const openStatementFaults = (): StatementFaults => {
       const statement = FRAME.test(one) ? `${one} after ${before.get(place) ?? 'nothing'}` : one
       if (!FRAME.test(one)) before.set(place, one)
       const site = { kind, statement }
-      sites.set(keyOf(site), site)
+      sites.set(keyOf(site), { ...site, times: 1 + (sites.get(keyOf(site))?.times ?? 0) })
       const met = armed.get(keyOf(site))
       if (!met) return 'pass'
       armed.delete(keyOf(site))
       met.struck()
       return met.blow
     },
-    seen: () => [...sites.values()],
+    seen: (atLeast = 1) => [...sites.values()].filter(({ times }) => times >= atLeast),
     arm(site, blow, struck) {
       armed.set(keyOf(site), { blow, struck })
       return () => void armed.delete(keyOf(site))
