@@ -189,12 +189,22 @@ const strikeOnce = async (boundary: Boundary, action: Action, key: string): Prom
   await checkTimes(boundary, key)
 }
 
+/** Where an operation stands whose run went wrong, and those that were made for it again. */
+const describe = async (key: string): Promise<string> => {
+  const rows = await stack.sql`
+    select o.idempotency_key, o.status, s.state, s.lease_epoch, s.claims, s.isolate_until, s.cursor, s.lease_owner,
+      s.lease_expires_at - now() as lease, s.run_at - now() as due
+    from operations o join operation_shards s on s.tenant_id = o.tenant_id and s.operation_id = o.id
+    where o.idempotency_key like ${`${key}%`}`
+  return JSON.stringify(rows)
+}
+
 const strike = async (boundary: Boundary, action: Action, key: string): Promise<void> => {
   for (let misses = 0; ; misses++) {
     try {
       return await strikeOnce(boundary, action, misses === 0 ? key : `${key}-${misses}`)
     } catch (error) {
-      if (!(error instanceof Missed) || misses === MISSES_MAX) throw error
+      if (!(error instanceof Missed) || misses === MISSES_MAX) throw new Error(await describe(key), { cause: error })
       await endOpen(error.message)
     }
   }
