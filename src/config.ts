@@ -10,8 +10,8 @@ import type { ObjectStoreSettings } from './objects/object-store.ts'
  * The only reader of `process.env`. Every setting is listed here with its default and its limits; a bad value, or an
  * `OPLEDGER_*` key that nobody knows, stops the start with one line that names the key.
  *
- * Secrets (`DATABASE_URL`, `OPLEDGER_WEBHOOK_SECRET`, `OPLEDGER_DOWNLOAD_SECRET`, `OPLEDGER_S3_SECRET_ACCESS_KEY`,
- * `OPLEDGER_SECRET_<NAME>`) may come from a file instead: `<KEY>_FILE` holds its path.
+ * Secrets (`DATABASE_URL`, `OPLEDGER_KEY`, `OPLEDGER_WEBHOOK_SECRET`, `OPLEDGER_DOWNLOAD_SECRET`,
+ * `OPLEDGER_S3_SECRET_ACCESS_KEY`, `OPLEDGER_SECRET_<NAME>`) may come from a file instead: `<KEY>_FILE` holds its path.
  */
 export type ProcessKind = 'start' | 'api' | 'worker' | 'migrate' | 'cli'
 export type LogLevel = 'fatal' | 'error' | 'warn' | 'info' | 'debug' | 'trace' | 'silent'
@@ -56,7 +56,11 @@ const SECRET_PREFIX = 'OPLEDGER_SECRET_'
 const WEBHOOK_SECRET = 'OPLEDGER_WEBHOOK_SECRET'
 const DOWNLOAD_SECRET = 'OPLEDGER_DOWNLOAD_SECRET'
 const S3_SECRET = 'OPLEDGER_S3_SECRET_ACCESS_KEY'
+const CLIENT_URL = 'OPLEDGER_URL'
+const CLIENT_KEY = 'OPLEDGER_KEY'
 const KNOWN_OPLEDGER_KEYS = [
+  CLIENT_URL,
+  CLIENT_KEY,
   'OPLEDGER_TYPES',
   'OPLEDGER_DATA_DIR',
   'OPLEDGER_ARTIFACT_STORE',
@@ -70,7 +74,7 @@ const KNOWN_OPLEDGER_KEYS = [
   'OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES',
 ]
 /** Those whose value may stand in a file. */
-const SECRET_KEYS = ['DATABASE_URL', WEBHOOK_SECRET, DOWNLOAD_SECRET, S3_SECRET]
+const SECRET_KEYS = ['DATABASE_URL', CLIENT_KEY, WEBHOOK_SECRET, DOWNLOAD_SECRET, S3_SECRET]
 const DOWNLOAD_SECRET_CHARS_MIN = 32
 const SECRET_FILE_BYTES_MAX = 65_536
 
@@ -350,3 +354,49 @@ export const childEnvironment = (decided: {
     ...(decided.downloadSecretFile === null ? {} : { [`${DOWNLOAD_SECRET}_FILE`]: decided.downloadSecretFile }),
   }
 }
+
+/** How the command line reaches a service. */
+export interface ClientSettings {
+  /** Without a trailing slash. */
+  readonly url: string
+  /** An API key; null: the service runs without keys. */
+  readonly key: string | null
+}
+
+/**
+ * `given` are the options of a command, which go before `OPLEDGER_URL` and `OPLEDGER_KEY`. Without a URL it is the service
+ * that `start` would run here.
+ */
+export const loadClientSettings = (
+  env: Environment,
+  given: { url?: string | undefined; key?: string | undefined } = {},
+): ClientSettings => {
+  const set = withoutEmpty(env)
+  refuseUnknownKeys(set)
+  const here = settings.pick({ HOST: true, PORT: true }).safeParse(set)
+  const named = given.url ?? set[CLIENT_URL]
+  if (named === undefined && !here.success) {
+    const issue = here.error.issues[0]
+    throw new ConfigurationError(`${String(issue?.path[0])}: ${issue?.message}`)
+  }
+  const url = named ?? localUrl(here.data?.HOST ?? '', here.data?.PORT ?? 0)
+  const parsed = parseUrl(url)
+  const where = given.url === undefined ? CLIENT_URL : '--url'
+  if (parsed === null || !/^https?:$/.test(parsed.protocol) || parsed.search !== '' || parsed.hash !== '') {
+    throw new ConfigurationError(`${where}: "${url}" is not an http(s) URL without a query`)
+  }
+  if (parsed.username !== '' || parsed.password !== '') {
+    throw new ConfigurationError(`${where}: a URL carries no credentials; give the API key with ${CLIENT_KEY}`)
+  }
+  const key = given.key ?? readSecret(set, CLIENT_KEY) ?? null
+  // The value is never repeated.
+  if (key !== null && !/^opl_[\x21-\x7e]+$/.test(key)) {
+    throw new ConfigurationError(`${given.key === undefined ? CLIENT_KEY : '--key'}: is not an API key (opl_…)`)
+  }
+  return Object.freeze({ url: url.replace(/\/+$/, ''), key })
+}
+
+export const loadClientSettingsFromProcess = (given: {
+  url?: string | undefined
+  key?: string | undefined
+}): ClientSettings => loadClientSettings(process.env, given)

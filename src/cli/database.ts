@@ -1,8 +1,8 @@
-import { loadConfigFromProcess } from './config.ts'
-import { startEmbeddedPostgres } from './embedded/postgres.ts'
-import { createLog } from './log.ts'
-import { type Database, openDatabase } from './storage/database.ts'
-import { migrate } from './storage/migrate.ts'
+import { loadConfigFromProcess } from '../config.ts'
+import { startEmbeddedPostgres } from '../embedded/postgres.ts'
+import { createLog } from '../log.ts'
+import { type Database, openDatabase } from '../storage/database.ts'
+import { migrate } from '../storage/migrate.ts'
 
 /** On the server of DATABASE_URL or, without it, on the embedded one: which may run already, and is shared then. */
 export const withDatabase = async (command: string, work: (database: Database) => Promise<void>): Promise<void> => {

@@ -1,7 +1,5 @@
 import type { Command } from 'commander'
-import { withDatabase } from './cli-database.ts'
-import { ConfigurationError } from './domain/errors.ts'
-import { recordRestore } from './storage/restores.ts'
+import { ConfigurationError } from '../domain/errors.ts'
 
 const DOUBT_DAYS = '30'
 
@@ -16,8 +14,10 @@ export const addRestoredCommand = (program: Command): void => {
     .command('restored')
     .description('say that the database was taken back to an older point; no worker may run (see docs/restore.md)')
     .option('--days <days>', 'for how long new operations may repeat what lost ones did', DOUBT_DAYS)
-    .action((options: { days: string }) =>
-      withDatabase('restored', async (database) => {
+    .action(async (options: { days: string }) => {
+      const { withDatabase } = await import('./database.ts')
+      const { recordRestore } = await import('../storage/restores.ts')
+      await withDatabase('restored', async (database) => {
         const recorded = await recordRestore(database, { doubtDays: daysOf(options.days) })
         if ('refused' in recorded) {
           throw new ConfigurationError(
@@ -34,6 +34,6 @@ export const addRestoredCommand = (program: Command): void => {
             '',
           ].join('\n'),
         )
-      }),
-    )
+      })
+    })
 }

@@ -1,9 +1,7 @@
 import type { Command } from 'commander'
-import { withDatabase } from './cli-database.ts'
-import { ConfigurationError } from './domain/errors.ts'
-import { createApiKey } from './services/api-keys.ts'
-import { SCOPES, type Scope } from './services/principal.ts'
-import { listApiKeys, revokeApiKey } from './storage/api-keys.ts'
+import { ConfigurationError } from '../domain/errors.ts'
+import { SCOPES, type Scope } from '../services/principal.ts'
+import type { Database } from '../storage/database.ts'
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 
@@ -20,7 +18,12 @@ const daysOf = (text: string | undefined): number | null => {
   throw new ConfigurationError(`--expires-in-days: "${text}" is not a number of days`)
 }
 
-/** `opledger keys create|list|revoke`. */
+const withKeys = async (work: (database: Database) => Promise<void>): Promise<void> => {
+  const { withDatabase } = await import('./database.ts')
+  await withDatabase('keys', work)
+}
+
+/** `opledger keys create|list|revoke`: on the database itself, so that the first key can be made. */
 export const addKeyCommands = (program: Command): void => {
   const keys = program.command('keys').description('API keys, for AUTH=keys')
   keys
@@ -30,7 +33,8 @@ export const addKeyCommands = (program: Command): void => {
     .option('--scopes <list>', `some of ${SCOPES.join(',')}`, SCOPES.join(','))
     .option('--expires-in-days <days>', 'valid for so long; without it, until it is revoked')
     .action((options: { name: string; scopes: string; expiresInDays?: string }) =>
-      withDatabase('keys', async (database) => {
+      withKeys(async (database) => {
+        const { createApiKey } = await import('../services/api-keys.ts')
         const { id, key } = await createApiKey(database, {
           name: options.name,
           scopes: scopesOf(options.scopes),
@@ -44,7 +48,8 @@ export const addKeyCommands = (program: Command): void => {
     .command('list')
     .description('all keys, without their secrets')
     .action(() =>
-      withDatabase('keys', async (database) => {
+      withKeys(async (database) => {
+        const { listApiKeys } = await import('../storage/api-keys.ts')
         for (const key of await database.query(listApiKeys)) {
           const state = key.revokedAt ? `revoked ${key.revokedAt}` : key.expiresAt ? `until ${key.expiresAt}` : 'valid'
           const used = key.lastUsedAt ? `last used ${key.lastUsedAt}` : 'never used'
@@ -57,7 +62,8 @@ export const addKeyCommands = (program: Command): void => {
     .description('end a key now')
     .argument('<id>', 'as `keys list` shows it')
     .action((id: string) =>
-      withDatabase('keys', async (database) => {
+      withKeys(async (database) => {
+        const { revokeApiKey } = await import('../storage/api-keys.ts')
         const revoked = UUID.test(id) && (await database.query((connection) => revokeApiKey(connection, id)))
         if (!revoked) throw new ConfigurationError(`there is no valid key ${id}: see \`opledger keys list\``)
         process.stdout.write('revoked\n')
