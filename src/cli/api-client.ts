@@ -232,7 +232,12 @@ const headersOf = ({ key, principal }: Service, { method, upload, headers }: Ask
 })
 
 const failureOf = (url: string, status: number, type: string, text: string): Error => {
-  if (type.startsWith('application/problem+json')) return new Refusal(JSON.parse(text) as Problem)
+  if (type.startsWith('application/problem+json')) {
+    const problem = JSON.parse(text) as Problem
+    // relative where the service does not know its public URL
+    const page = URL.canParse(problem.type) ? problem.type : `${url}${problem.type}`
+    return new Refusal({ ...problem, type: page })
+  }
   return new CommandFailure(
     `${url} answered ${status} with no problem document: ${printable(text.slice(0, FOREIGN_TEXT_MAX))}`,
     status >= 500 || status === 429 ? EXIT.unavailable : EXIT.refused,

@@ -38,7 +38,9 @@ export const follow = async (api: ApiClient, id: string, options: FollowOptions)
   let casesAt = Number.NEGATIVE_INFINITY
   for (;;) {
     const polled: Answer<Operation> | null = latest
-    const answer = await patiently(options, now, () => api.getOperation(id, waitFor(polled), signal))
+    const answer: Answer<Operation> | null = await patiently(options, now, () =>
+      api.getOperation(id, waitFor(polled), signal),
+    )
     if (answer !== null) {
       latest = answer
       show(answer.body)

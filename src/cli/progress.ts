@@ -84,6 +84,8 @@ export const openProgress = (output: Output, now: () => number = Date.now): Prog
     showWork({ label, done, total, note }) {
       const text = `${percent(done, total)}  ${label}  ${note}`
       if (onTerminal) draw(`${bar(done, total)} ${text}`)
+      // work that is quick needs no line
+      else if (plainAt === Number.NEGATIVE_INFINITY) plainAt = now()
       else if (now() - plainAt >= PLAIN_EVERY_MS) say(text)
     },
     note(text) {

@@ -87,7 +87,7 @@ export const addSubmitCommand = (program: Command): void => {
     .option('--after-when <outcome>', 'succeeded (the default) or settled')
     .option(
       '--stop-if <condition>',
-      'pause when it trips, as in "retry_rate > 5%"; stricter ones than the type has',
+      'pause when it trips, as in "downstream_error_rate_5m > 1%"; stricter ones than the type has',
       append,
     )
     .option('--idempotency-key <key>', 'names the work; default: derived from type and content')
@@ -191,7 +191,7 @@ const withReusedKeyHint = (error: unknown, { idempotencyKey }: SubmitOptions): u
     return error
   }
   return new CommandFailure(
-    'the same content was submitted before, with another reason, label or option',
+    'the same content was submitted or tried before, with another reason, label or option',
     EXIT.refused,
     {
       hints: [
