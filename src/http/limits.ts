@@ -68,8 +68,17 @@ export const MAX_FILTER_VALUES = 32
 // Waiting
 export const MAX_WAIT_SECONDS = 60
 /** Long polls and event streams at a time; over it a long poll answers at once and a stream with 503. */
-export const MAX_WAITERS = 2_000
+export const MAX_WAITERS = 5_000
+export const MAX_STREAMS = 2_000
+/** Below the 30 s after which some proxies end what is silent. */
 export const SSE_KEEP_ALIVE_SECONDS = 15
+/** Between two looks at an operation that changes all the time. */
+export const SSE_LOOK_MS = 1_000
+/** While the database is away. */
+export const SSE_OUTAGE_LOOK_MS = 5_000
+/** Then a stream ends, and its client resumes. */
+export const SSE_STREAM_SECONDS = 15 * 60
+/** And up to as much again, so that not all come back at once. */
 export const SSE_RETRY_MS = 2_000
 export const MAX_RETRY_AFTER_SECONDS = 30
 export const METRICS_CACHE_MS = 2_000

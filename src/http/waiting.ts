@@ -18,7 +18,7 @@ export const waitForOperation = async (
   { seconds, seenVersion }: Wait,
   { services, waiters }: { services: Pick<Services, 'waitForChange'>; waiters: Waiters },
 ): Promise<OperationView | null> => {
-  const place = waiters.enter()
+  const place = waiters.enter('poll')
   const onClose = () => place.abort()
   request.raw.socket.once('close', onClose)
   try {

@@ -7,6 +7,12 @@ import type { StateReader } from './get-operation.ts'
 const POLL_MS = 500
 /** After a wake-up some waiting time lets changes gather. */
 const GATHER_MS = 25
+/**
+ * Both grow with the crowd. A wake-up does not say which operation changed, so everybody looks: thousands of waiters would read
+ * as many rows forty times a second. With 5,000 it is some 10,000 rows a second, in 40 statements.
+ */
+const GATHER_MS_PER_WAITER = 0.1
+const POLL_MS_PER_WAITER = 0.5
 
 export interface ChangeWaiter {
   /**
@@ -31,7 +37,7 @@ export const openChangeWaiter = ({
     for (const look of [...looks]) look()
   }
   const off = wakeUps.on('change', () => {
-    if (looks.size > 0) gathering ??= setTimeout(lookAll, GATHER_MS)
+    if (looks.size > 0) gathering ??= setTimeout(lookAll, GATHER_MS + looks.size * GATHER_MS_PER_WAITER)
   })
 
   return {
@@ -46,7 +52,8 @@ export const openChangeWaiter = ({
         })
         looks.add(look)
         signal.addEventListener('abort', look)
-        const timer = setTimeout(look, Math.max(0, Math.min(left, POLL_MS)))
+        const pollMs = POLL_MS + looks.size * POLL_MS_PER_WAITER
+        const timer = setTimeout(look, Math.max(0, Math.min(left, pollMs)))
         try {
           const state = await readState(key)
           if (!state || left <= 0 || signal.aborted || until(state)) return state

@@ -1,11 +1,11 @@
 import type { Readable } from 'node:stream'
-import type { FastifyReply } from 'fastify'
+import type { FastifyReply, FastifyRequest } from 'fastify'
 import { z } from 'zod'
 import { FAILURE_CLASSES } from '../../domain/failure.ts'
 import { ITEM_STATES } from '../../domain/ledger.ts'
 import type { ItemFilters } from '../../services/requests.ts'
 import { type App, JSON_TYPE, type RouteDeps, refusals } from '../app.ts'
-import { EVENT_STREAM, openEventStream } from '../event-stream.ts'
+import { EVENT_STREAM, isAllTold, openEventStream } from '../event-stream.ts'
 import { CSV, NDJSON, toCsvStream, toNdjsonStream } from '../exports.ts'
 import { filterField, listFilterField, pageFields, pageOf } from '../fields.ts'
 import { answerPage, pageRequestOf } from '../pages.ts'
@@ -40,8 +40,18 @@ const exported = <Page extends z.ZodType>(page: Page, description: string) => ({
   },
 })
 
-const sendStream = (reply: FastifyReply, mediaType: string, stream: Readable): FastifyReply =>
-  reply.header('content-type', `${mediaType}; charset=utf-8`).send(stream)
+const sendStream = (
+  request: FastifyRequest,
+  reply: FastifyReply,
+  mediaType: string,
+  stream: Readable,
+): FastifyReply => {
+  reply.header('content-type', `${mediaType}; charset=utf-8`)
+  // Fastify would read it to its end for a HEAD, with nobody there to stop it.
+  if (request.method !== 'HEAD') return reply.send(stream)
+  stream.destroy()
+  return reply.send()
+}
 
 export const addOutcomeRoutes = (app: App, deps: RouteDeps): void => {
   addItems(app, deps)
@@ -88,7 +98,7 @@ const addItems = (app: App, { services }: RouteDeps): void => {
         if (pages === null) throw operationNotFound(request.params.id)
         const columns = Object.keys(ItemResource.shape)
         const stream = request.answerType === CSV ? toCsvStream(pages, columns, toItem) : toNdjsonStream(pages, toItem)
-        return sendStream(reply, request.answerType, stream)
+        return sendStream(request, reply, request.answerType, stream)
       }
       const list = { name: 'items', filters: [id, filters], position: z.object({ ord: ordinal }) }
       const page = await services.listItems(principal, id, filters, pageRequestOf(query, list))
@@ -125,7 +135,7 @@ const addLedger = (app: App, { services }: RouteDeps): void => {
         const columns = Object.keys(LedgerEntryResource.shape)
         const stream =
           request.answerType === CSV ? toCsvStream(pages, columns, toLedgerEntry) : toNdjsonStream(pages, toLedgerEntry)
-        return sendStream(reply, request.answerType, stream)
+        return sendStream(request, reply, request.answerType, stream)
       }
       const list = { name: 'ledger', filters: id, position: z.object({ ord: ordinal, seq: sequence }) }
       const page = await services.listLedger(principal, id, pageRequestOf(query, list))
@@ -169,7 +179,7 @@ const addEvents = (app: App, { services, waiters }: RouteDeps): void => {
         operationId: 'listEvents',
         summary: 'What happened to the operation',
         description:
-          'With `Accept: text/event-stream` a stream of Server-Sent Events: `Last-Event-ID` resumes, and it ends after the final state.',
+          'With `Accept: text/event-stream` a stream of Server-Sent Events: `Last-Event-ID` resumes, and it ends after the final state. Between the events, `progress` frames (without an id, at most one a second) tell `status`, `version`, `counts`, `progress` and `stuck_signals`. It may end earlier, to be resumed; 204 says that everything was told.',
         params: OperationParams,
         headers: z.object({ 'last-event-id': z.string().optional() }),
         querystring: z.strictObject(pageFields),
@@ -178,9 +188,10 @@ const addEvents = (app: App, { services, waiters }: RouteDeps): void => {
             description: 'The events.',
             content: {
               [JSON_TYPE]: { schema: pageOf(EventResource) },
-              [EVENT_STREAM]: { schema: z.string().describe('Each `data` is an Event.') },
+              [EVENT_STREAM]: { schema: z.string().describe('Each `data` is an Event, or the progress.') },
             },
           },
+          204: z.null().describe('To a stream that is resumed: the operation is final, and all its events were told.'),
           ...refusals({ 404: 'No such operation.' }),
         },
       },
@@ -189,13 +200,20 @@ const addEvents = (app: App, { services, waiters }: RouteDeps): void => {
       const operationId = operationIdOf(request.params)
       const { principal, query } = request
       if (request.answerType === EVENT_STREAM) {
-        if ((await services.getOperation(principal, operationId)) === null) throw operationNotFound(request.params.id)
+        const operation = await services.getOperation(principal, operationId)
+        if (operation === null) throw operationNotFound(request.params.id)
         const lastId = request.headers['last-event-id'] ?? ''
         const afterVersion = /^\d{1,15}$/.test(lastId) ? Number(lastId) : null
-        const stream = openEventStream({ principal, operationId, afterVersion, services, waiters })
+        const wanted = { principal, operationId, afterVersion, services }
+        if (await isAllTold(wanted, operation)) return reply.code(204).send(null)
+        const place = waiters.enter('stream')
+        const stream = openEventStream({ ...wanted, signal: place.signal })
+        stream.once('close', () => waiters.leave(place))
+        // The stream itself notices a client that is gone only when it next has something to say.
+        reply.raw.once('close', () => waiters.leave(place))
         // Proxies must neither collect nor recompress a stream, else the first event arrives with the last.
         reply.header('x-accel-buffering', 'no').header('cache-control', 'no-store, no-transform')
-        return sendStream(reply, EVENT_STREAM, stream)
+        return sendStream(request, reply, EVENT_STREAM, stream)
       }
       const list = { name: 'events', filters: operationId, position: z.object({ version: sequence }) }
       const page = await services.listEvents(principal, operationId, pageRequestOf(query, list))
