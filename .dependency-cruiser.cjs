@@ -48,6 +48,19 @@ module.exports = {
       '^src/(log|probe)\\.ts$',
     ]),
     {
+      name: 'nobody-imports-the-command-line',
+      severity: 'error',
+      from: { path: '^src/', pathNot: '^src/(cli/|cli\\.ts$)' },
+      to: { path: '^src/cli/' },
+    },
+    {
+      // Commands are clients: of the server they know the types of its answers, and `openapi` its document.
+      name: 'commands-know-types-of-http-only',
+      severity: 'error',
+      from: { path: '^src/cli/', pathNot: '^src/cli/openapi\\.ts$' },
+      to: { path: '^src/http/', dependencyTypesNot: ['type-only'] },
+    },
+    {
       name: 'database-drivers-in-storage-only',
       severity: 'error',
       from: { path: '^src/', pathNot: '^src/storage/' },

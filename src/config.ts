@@ -382,11 +382,11 @@ export const loadClientSettings = (
   const url = named ?? localUrl(here.data?.HOST ?? '', here.data?.PORT ?? 0)
   const parsed = parseUrl(url)
   const where = given.url === undefined ? CLIENT_URL : '--url'
+  if (parsed !== null && (parsed.username !== '' || parsed.password !== '')) {
+    throw new ConfigurationError(`${where}: a URL carries no credentials; give the API key with ${CLIENT_KEY}`)
+  }
   if (parsed === null || !/^https?:$/.test(parsed.protocol) || parsed.search !== '' || parsed.hash !== '') {
     throw new ConfigurationError(`${where}: "${url}" is not an http(s) URL without a query`)
-  }
-  if (parsed.username !== '' || parsed.password !== '') {
-    throw new ConfigurationError(`${where}: a URL carries no credentials; give the API key with ${CLIENT_KEY}`)
   }
   const key = given.key ?? readSecret(set, CLIENT_KEY) ?? null
   // The value is never repeated.

@@ -3,7 +3,14 @@ import os from 'node:os'
 import path from 'node:path'
 import { inspect } from 'node:util'
 import { afterAll, describe, expect, it } from 'vitest'
-import { childEnvironment, type Environment, loadConfig, localUrl, type ProcessKind } from '../../src/config.ts'
+import {
+  childEnvironment,
+  type Environment,
+  loadClientSettings,
+  loadConfig,
+  localUrl,
+  type ProcessKind,
+} from '../../src/config.ts'
 import { ConfigurationError } from '../../src/domain/errors.ts'
 
 const url = 'postgres://me:hunter2@db.example:5432/opledger'
@@ -302,5 +309,39 @@ describe('artifacts', () => {
     for (const printed of [JSON.stringify(config), inspect(config, { depth: 9 })])
       expect(printed).not.toMatch(/hunter2/)
     expect(Object.keys(config.env).filter((key) => /SECRET/.test(key))).toEqual([])
+  })
+})
+
+describe('how the command line reaches a service', () => {
+  it('is by what start would run here, unless it is said', () => {
+    expect(loadClientSettings({})).toEqual({ url: 'http://127.0.0.1:3000', key: null })
+    expect(loadClientSettings({ HOST: '0.0.0.0', PORT: '8080' }).url).toBe('http://localhost:8080')
+    const env = { OPLEDGER_URL: 'https://ops.example/base/', OPLEDGER_KEY: 'opl_env' }
+    expect(loadClientSettings(env)).toEqual({ url: 'https://ops.example/base', key: 'opl_env' })
+    expect(loadClientSettings(env, { url: 'http://other:1', key: 'opl_given' })).toEqual({
+      url: 'http://other:1',
+      key: 'opl_given',
+    })
+    expect(loadClientSettings({ OPLEDGER_KEY_FILE: file('client-key', 'opl_file\n') }).key).toBe('opl_file')
+  })
+
+  it.each<[string, Environment, { url?: string; key?: string }]>([
+    ['OPLEDGER_URL', { OPLEDGER_URL: 'ops.example' }, {}],
+    ['--url', {}, { url: 'http://ops.example/?x=1' }],
+    ['--url', {}, { url: 'http://me:hunter2@ops.example' }],
+    ['OPLEDGER_KEY', { OPLEDGER_KEY: 'hunter2' }, {}],
+    ['--key', {}, { key: 'hunter2' }],
+    ['OPLEDGER_KEY', { OPLEDGER_KEY: 'opl_a', OPLEDGER_KEY_FILE: '/x' }, {}],
+    ['OPLEDGER_KEYS', { OPLEDGER_KEYS: 'opl_a' }, {}],
+    ['PORT', { PORT: 'x' }, {}],
+  ])('names %s where it is wrong, and never its secret', (name, env, given) => {
+    const wrong = () => loadClientSettings(env, given)
+    expect(wrong).toThrow(ConfigurationError)
+    expect(wrong).toThrow(new RegExp(`^${name}: `))
+    expect(wrong).not.toThrow(/hunter2/)
+  })
+
+  it('keeps its key from placeholders', () => {
+    expect(loadConfig({ OPLEDGER_KEY: 'opl_a', X: 'y' }, 'start').env).toEqual({ X: 'y' })
   })
 })
