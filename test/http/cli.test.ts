@@ -84,7 +84,9 @@ const listed = async (): Promise<Operation[]> =>
 const HELD_AFTER_BYTES = 300_000
 
 /** Leads to the api, and lets no more than so many bytes of a connection pass; `held` when one wanted more. */
-const openNarrowRoad = async (bytesMax: number): Promise<{ url: string; held: Promise<void>; close(): Promise<void> }> => {
+const openNarrowRoad = async (
+  bytesMax: number,
+): Promise<{ url: string; held: Promise<void>; close(): Promise<void> }> => {
   const sockets = new Set<net.Socket>()
   let tellHeld: () => void = () => {}
   const held = new Promise<void>((resolve) => {
@@ -127,7 +129,10 @@ describe('the command line', () => {
     const file = csv('mixed.csv', ['granted,ok', 'refused,reject'])
     const first = await run('submit', file, '--type', 'grant', '--wait', '--json')
     expect(first.code, first.stderr).toBe(EXIT.notWell)
-    expect(operationOf(first.stdout)).toMatchObject({ status: 'partially_succeeded', counts: { applied: 1, failed: 1 } })
+    expect(operationOf(first.stdout)).toMatchObject({
+      status: 'partially_succeeded',
+      counts: { applied: 1, failed: 1 },
+    })
     const before = (await listed()).length
     const again = await run('submit', file, '--type', 'grant', '--wait', '--json')
     expect(operationOf(again.stdout).id).toBe(operationOf(first.stdout).id)
@@ -181,7 +186,8 @@ describe('the command line', () => {
   })
 
   it('walks from a doubt to its replay, with the exit codes of each step', async () => {
-    const doubtful = await run('submit', csv('doubt.csv', ['lost,apply_then_reset']), '--type', 'grant', '--wait', '--json')
+    const file = csv('doubt.csv', ['lost,apply_then_reset'])
+    const doubtful = await run('submit', file, '--type', 'grant', '--wait', '--json')
     expect(doubtful.code, doubtful.stderr).toBe(EXIT.undecided)
     const { id } = operationOf(doubtful.stdout)
     const blocked = await run('preflight', id)

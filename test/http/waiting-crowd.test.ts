@@ -62,9 +62,9 @@ it('holds no connection for a client that waits, answers others meanwhile, and t
   const waiting = Array.from({ length: CLIENTS }, async (_, index) => {
     const { id, etag } = operations[index % OPERATIONS] as Seen
     const headers = { prefer: 'wait=60', 'if-none-match': etag }
-    const { statusCode, headers: answered, body } = await request(`${api.url}/operations/${id}`, { headers, dispatcher: agent })
-    const { status } = (await body.json()) as { status: string }
-    return [statusCode, answered['preference-applied'], status].join(' ')
+    const answer = await request(`${api.url}/operations/${id}`, { headers, dispatcher: agent })
+    const { status } = (await answer.body.json()) as { status: string }
+    return [answer.statusCode, answer.headers['preference-applied'], status].join(' ')
   })
   await until('all of them have asked', () => sent >= CLIENTS)
   unsubscribe('undici:client:sendHeaders', onSent)
