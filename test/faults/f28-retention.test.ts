@@ -201,7 +201,7 @@ faultTest(
           await account.client.act('resume', ids.paused)
         })
         for (const part of PARTS) {
-          await reach(ids[part], 'is gone but for its summary', (operation) => operation.ledger_purged_at !== null)
+          await reachGone(ids[part])
           await until(`no row of ${part} is left`, async () => {
             const { items, entries } = await rowsOf(ids[part])
             return items + entries === 0
@@ -263,7 +263,7 @@ faultTest(
       expect(items_purged_at).not.toBeNull()
       expect(await walk(id, 'items')).toBeNull()
       for (const one of ids) {
-        await reach(one, 'is gone but for its summary', (operation) => operation.ledger_purged_at !== null)
+        await reachGone(one)
         await until(
           `no row of ${one} is left`,
           async () => {
