@@ -1,6 +1,8 @@
 /** Types of cancel-button.js: as much of the operation as it reads. */
 export interface ShownOperation {
   status: string
+  /** Grows with each change. */
+  version: number
   counts: { total: number; applied: number; skipped: number; failed: number; uncertain: number; unprocessed: number }
   progress: { ratio: number | null; eta: string | null }
   cancel: { possible: boolean; guarantee: string; requested_at: string | null }

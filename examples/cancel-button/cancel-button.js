@@ -220,8 +220,12 @@ export const mount = (root, url) => {
     'trouble',
   ].map(part)
   const controller = new AbortController()
+  let shownVersion = 0
 
   const show = (operation) => {
+    // a poll that was under way when the button was pressed may tell the state of before
+    if (operation.version < shownVersion) return
+    shownVersion = operation.version
     const shown = describe(operation)
     headline.textContent = shown.headline
     detail.textContent = shown.detail

@@ -48,10 +48,10 @@ submitted twice. The same rows with another reason or label are refused. For new
 --idempotency-key a name of your own (newsletter-2026-11); repeat the command with that same key.
 
 Examples:
-  opledger submit users.csv --type grant-role --key-column user --reason "audit 2026" --wait
-  opledger submit places.ndjson --type example-import --label source=geonames
+  opledger submit grants.csv --type grant-role --reason "audit 2026" --wait
+  opledger submit places.csv --type example-import --key-column id --label source=geonames
   opledger submit --type ledger-export --input '{"operation_id": "op_…"}' --wait
-  opledger submit users.csv --type grant-role --json | jq -r .id
+  opledger submit grants.csv --type grant-role --json | jq -r .id
 `
 
 const json = (text: string): unknown => {

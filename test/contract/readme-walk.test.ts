@@ -14,7 +14,8 @@ import { type ShellBlock, shellBlocksOf, type WalkSettings, walk } from '../supp
 const WALKS_MS = 300_000
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url))
-const DOCUMENTS = ['README.md', ...readdirSync(`${ROOT}docs`).map((name) => `docs/${name}`)]
+const PAGES = readdirSync(`${ROOT}docs`).filter((name) => name.endsWith('.md'))
+const DOCUMENTS = ['README.md', ...PAGES.map((name) => `docs/${name}`)]
 
 /** With the service as `npm start` brings it, and with the types and the provider of the examples. */
 const WALKS = {

@@ -124,7 +124,10 @@ const openNarrowRoad = async (
   }
 }
 
-describe('the command line', () => {
+/** A dozen commands, each a new process, on a machine that has other things to do. */
+const WALK_MS = 240_000
+
+describe('the command line', { timeout: WALK_MS }, () => {
   it('submits a file, waits, and ends with its outcome; the same command again submits nothing', async () => {
     const file = csv('mixed.csv', ['granted,ok', 'refused,reject'])
     const first = await run('submit', file, '--type', 'grant', '--wait', '--json')
@@ -176,7 +179,7 @@ describe('the command line', () => {
     const submitted = await run('submit', file, '--type', 'grant', '--json')
     const { id } = operationOf(submitted.stdout)
     const watching = start(['watch', id])
-    await until('it shows the progress', async () => watching.stderr() !== '')
+    await until('it shows the progress', () => watching.stderr() !== '', WALK_MS)
     watching.child.kill('SIGINT')
     expect(await watching.code).toBe(EXIT.interrupted)
     expect(watching.stderr()).toContain(`opledger watch ${id}`)

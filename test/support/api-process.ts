@@ -12,6 +12,9 @@ export interface ApiProcess {
   kill(): Promise<void>
 }
 
+/** Within what hooks of tests have: on a busy machine loading the sources alone takes half a minute. */
+const READY_MS = 100_000
+
 /** A real api process on a free port, once it answers. It takes everybody for `dev`. */
 export const startApi = async (options: {
   databaseUrl: string
@@ -38,13 +41,17 @@ export const startApi = async (options: {
   }
   const isRunning = (): boolean => child.exitCode === null && child.signalCode === null
   const url = `http://127.0.0.1:${port}`
-  await until('the api answers', () => {
-    if (!isRunning()) throw new Error(`the api ended: ${text}`)
-    return fetch(`${url}/livez`).then(
-      (response) => response.ok,
-      () => false,
-    )
-  })
+  await until(
+    'the api answers',
+    () => {
+      if (!isRunning()) throw new Error(`the api ended: ${text}`)
+      return fetch(`${url}/livez`).then(
+        (response) => response.ok,
+        () => false,
+      )
+    },
+    READY_MS,
+  )
   return {
     url,
     child,

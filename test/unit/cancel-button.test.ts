@@ -1,17 +1,20 @@
-import { describe, expect, it } from 'vitest'
+import { afterEach, describe, expect, it, vi } from 'vitest'
 import {
   cancel,
   describe as describeOperation,
   follow,
   isFinal,
+  mount,
   type ShownOperation,
 } from '../../examples/cancel-button/cancel-button.js'
 import { FINAL_STATUSES, OPERATION_STATUSES, type OperationStatus } from '../../src/domain/operation.ts'
+import { openPage } from '../support/cancel-page.ts'
 
 const NOW = Date.parse('2026-11-29T14:20:00Z')
 
 const operationIn = (status: string, changes: Partial<ShownOperation> = {}): ShownOperation => ({
   status,
+  version: 1,
   counts: { total: 50_000, applied: 2_300, skipped: 0, failed: 12, uncertain: 3, unprocessed: 47_685 },
   progress: { ratio: 0.046, eta: null },
   cancel: { possible: true, guarantee: 'no_new_sends', requested_at: null },
@@ -177,5 +180,58 @@ describe('asking for a cancel', () => {
     await expect(cancel('/operations/op_1', { reason: 'x', ...lost })).rejects.toThrow(/may not be stored/)
     const refused = script([answer(403, { detail: 'The API key lacks the scope write' })])
     await expect(cancel('/operations/op_1', { reason: 'x', ...refused })).rejects.toThrow(/lacks the scope/)
+  })
+})
+
+describe('the page', () => {
+  afterEach(() => {
+    vi.unstubAllGlobals()
+    vi.useRealTimers()
+  })
+
+  /** A page with a poll that is not answered yet. */
+  const openPolling = async () => {
+    vi.useFakeTimers()
+    const polls: ((response: Response) => void)[] = []
+    const posts: ((response: Response) => void)[] = []
+    vi.stubGlobal('fetch', (_: string, { method }: RequestInit) => {
+      return new Promise<Response>((resolve) => (method === 'POST' ? posts : polls).push(resolve))
+    })
+    const page = openPage()
+    const close = mount(page, '/operations/op_1')
+    polls.shift()?.(answer(200, operationIn('running', { version: 7 }), { etag: '"7"' }))
+    await vi.advanceTimersByTimeAsync(1_000)
+    expect(polls).toHaveLength(1)
+    return { page, polls, posts, close }
+  }
+
+  it('does not go back to what was before the cancel when an older poll is answered after it', async () => {
+    const { page, polls, posts, close } = await openPolling()
+    page.press()
+    expect(page.parts.button.disabled).toBe(true)
+    const cancel = { possible: false, guarantee: 'no_new_sends', requested_at: '2026-11-29T14:19:00Z' }
+    posts.shift()?.(answer(202, operationIn('cancel_requested', { version: 9, cancel })))
+    await vi.advanceTimersByTimeAsync(0)
+    polls.shift()?.(answer(200, operationIn('running', { version: 8 }), { etag: '"8"' }))
+    await vi.advanceTimersByTimeAsync(1_000)
+    expect(page.headlines).toEqual(['Running', 'Stopping, checking results'])
+    expect(page.parts.button.hidden).toBe(true)
+    polls.shift()?.(answer(200, operationIn('cancelled', { version: 10, cancel }), { etag: '"10"' }))
+    await vi.advanceTimersByTimeAsync(0)
+    expect(page.headlines.at(-1)).toBe('Cancelled')
+    close()
+  })
+
+  it('says what kept it from the service, and gives the button back when a cancel was refused', async () => {
+    const { page, polls, posts, close } = await openPolling()
+    page.press()
+    posts.shift()?.(answer(403, { detail: 'The API key lacks the scope write' }))
+    await vi.advanceTimersByTimeAsync(0)
+    expect(page.parts.trouble.textContent).toMatch(/lacks the scope/)
+    expect(page.parts.button.disabled).toBe(false)
+    polls.shift()?.(answer(404, { detail: 'There is no operation op_1' }))
+    await vi.advanceTimersByTimeAsync(0)
+    expect(page.parts.trouble.textContent).toBe('There is no operation op_1')
+    close()
   })
 })
