@@ -76,5 +76,7 @@ it('holds no connection for a client that waits, answers others meanwhile, and t
   }
   const answers = await Promise.all(waiting)
   await agent.close()
-  expect(new Set(answers)).toEqual(new Set(['200 wait=60 cancelled']))
+  expect(answers).toHaveLength(CLIENTS)
+  // a cancel is stored first, and takes effect right behind it: whoever looks in between sees that
+  for (const answer of new Set(answers)) expect(answer).toMatch(/^200 wait=60 cancel(_requested|led)$/)
 })
