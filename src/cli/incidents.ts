@@ -25,6 +25,7 @@ letters, replays nothing, and names the preflights to run now.
 
 Examples:
   opledger incidents list
+  opledger incidents show inc_…
   opledger incidents resolve inc_… --fixed-in 4.2.1 --reason "the directory takes umlauts again"
 `
 
@@ -105,7 +106,7 @@ const addShow = (group: Command): void => {
         else process.stdout.write(describeIncident(incident))
       }),
     )
-  addServiceOptions(command)
+  addExamples(addServiceOptions(command), EXAMPLES)
 }
 
 type Proposed = ResolvedIncident['preflights'][number]

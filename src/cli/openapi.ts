@@ -2,6 +2,12 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import type { Command } from 'commander'
 
+const EXAMPLES = `
+Examples:
+  opledger openapi - > openapi.json
+  opledger openapi openapi/openapi.json --check
+`
+
 /** `opledger openapi`. */
 export const addOpenApiCommand = (program: Command): void => {
   program
@@ -9,6 +15,7 @@ export const addOpenApiCommand = (program: Command): void => {
     .description('write the OpenAPI document')
     .argument('[file]', 'where to; "-" prints it', 'openapi/openapi.json')
     .option('--check', 'write nothing; fail when the file differs')
+    .addHelpText('after', EXAMPLES)
     .action(async (file: string, { check }: { check?: boolean }) => {
       const { generateOpenApi } = await import('../http/openapi.ts')
       const document = await generateOpenApi()

@@ -34,6 +34,7 @@ resolvers one wins, and the other is told the outcome. Nothing is replayed while
 
 Examples:
   opledger reconcile list --operation op_…
+  opledger reconcile show case_…
   opledger reconcile lookup case_…
   opledger reconcile resolve case_… --applied --evidence "portal message 4711"
   opledger reconcile resolve case_… case_… --not-applied --retry --evidence "ticket 88: their log has neither"
@@ -131,7 +132,7 @@ const addShow = (group: Command): void => {
     .action((id: string, options: ServiceOptions) =>
       withService(options, async ({ api }) => print(await api.getCase(id), options.json)),
     )
-  addServiceOptions(command)
+  addExamples(addServiceOptions(command), EXAMPLES)
 }
 
 const addLookup = (group: Command): void => {
@@ -146,7 +147,7 @@ const addLookup = (group: Command): void => {
         process.exitCode = one.status === 'open' ? EXIT.undecided : EXIT.ok
       }),
     )
-  addServiceOptions(command)
+  addExamples(addServiceOptions(command), EXAMPLES)
 }
 
 const addResolve = (group: Command): void => {

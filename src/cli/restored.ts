@@ -8,12 +8,19 @@ const daysOf = (text: string): number => {
   throw new ConfigurationError(`--days: "${text}" is not a number of days from 1 to 9999`)
 }
 
+const EXAMPLES = `
+Examples:
+  opledger restored
+  opledger restored --days 90
+`
+
 /** `opledger restored`: docs/restore.md says when. */
 export const addRestoredCommand = (program: Command): void => {
   program
     .command('restored')
     .description('say that the database was taken back to an older point; no worker may run (see docs/restore.md)')
     .option('--days <days>', 'for how long new operations may repeat what lost ones did', DOUBT_DAYS)
+    .addHelpText('after', EXAMPLES)
     .action(async (options: { days: string }) => {
       const { withDatabase } = await import('./database.ts')
       const { recordRestore } = await import('../storage/restores.ts')

@@ -50,7 +50,7 @@ interface Run {
 
 const start = (args: readonly string[], url = api.url): Run => {
   const child = spawn(process.execPath, ['--import', 'tsx', CLI, ...args], {
-    env: { PATH: process.env.PATH, OPLEDGER_URL: url },
+    env: { PATH: process.env.PATH, OPLEDGER_URL: url, DATABASE_URL: database.url },
     stdio: ['ignore', 'pipe', 'pipe'],
   })
   const texts = { stdout: '', stderr: '' }
@@ -212,6 +212,40 @@ describe('the command line', { timeout: WALK_MS }, () => {
     const first = operationOf((await run(...replay)).stdout)
     expect(first.replay_of).toBe(id)
     expect(operationOf((await run(...replay)).stdout).id).toBe(first.id)
+  })
+
+  it('migrates, and makes, lists and ends keys, on the database itself', async () => {
+    const migrated = await run('migrate')
+    expect([migrated.code, migrated.stdout], migrated.stderr).toEqual([EXIT.ok, 'The schema is up to date.\n'])
+    const created = await run('keys', 'create', '--name', 'billing', '--scopes', 'read')
+    expect(created.stdout, created.stderr).toMatch(/^opl_\S+\n$/)
+    const listed = await run('keys', 'list', '--json')
+    const [key] = JSON.parse(listed.stdout) as { id: string }[]
+    expect(key).toMatchObject({ name: 'billing', scopes: ['read'], revoked_at: null })
+    expect(listed.stdout).not.toContain(created.stdout.trim())
+    expect((await run('keys', 'revoke', key?.id ?? '')).code).toBe(EXIT.ok)
+    expect((await run('keys', 'list')).stdout).toMatch(/billing {2}read {2}revoked/)
+    expect((await run('keys', 'revoke', key?.id ?? '')).code).not.toBe(EXIT.ok)
+  })
+
+  it('shows health and incidents, and ends with their verdict', async () => {
+    const report = await run('health', '--json')
+    const { types: reported } = JSON.parse(report.stdout) as {
+      types: { figures: { verdict: string }[]; cancel_contract: { verdict: string }[] }[]
+    }
+    const figures = reported.flatMap(({ figures: four, cancel_contract: five }) => [...four, ...five])
+    const isAlarm = figures.some(({ verdict }) => verdict === 'alarm')
+    expect(report.code, report.stderr).toBe(isAlarm ? EXIT.notWell : EXIT.ok)
+    const busy = await run('submit', csv('busy.csv', ['turned-away,busy']), '--type', 'grant', '--wait')
+    expect(busy.code, busy.stderr).toBe(EXIT.notWell)
+    const alarmed = await run('health', '--quiet')
+    expect([alarmed.code, alarmed.stdout.includes('dead_letters')], alarmed.stdout).toEqual([EXIT.notWell, true])
+    const open = await run('incidents', 'list', '--json')
+    expect(open.code, open.stderr).toBe(EXIT.notWell)
+    const [incident] = JSON.parse(open.stdout) as { id: string }[]
+    const resolved = await run('incidents', 'resolve', incident?.id ?? '', '--reason', 'more room')
+    expect(resolved.stdout, resolved.stderr).toMatch(/next: opledger preflight op_\w+ --state failed/)
+    expect((await run('incidents', 'list')).code).toBe(EXIT.ok)
   })
 
   it('tells a service that is not there from one that says no, and from a typo', async () => {

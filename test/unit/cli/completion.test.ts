@@ -1,4 +1,5 @@
 import { execFileSync } from 'node:child_process'
+import type { Command } from 'commander'
 import { describe, expect, it } from 'vitest'
 import { COMPLETIONS, listCommands } from '../../../src/cli/completion.ts'
 import { buildProgram } from '../../../src/cli/program.ts'
@@ -13,6 +14,23 @@ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _opledger; printf '%s\\n' "\${COMPREP
     .split('\n')
     .filter(Boolean)
 }
+
+/** What `--help` prints. */
+const helpOf = (path: string): string => {
+  const parts: string[] = []
+  let command: Command | undefined = buildProgram()
+  for (const name of path.split(' ')) command = command?.commands.find((child) => child.name() === name)
+  command?.configureOutput({ writeOut: (part) => parts.push(part) }).outputHelp()
+  return parts.join('')
+}
+
+describe('the help', () => {
+  const leaves = commands.filter(({ path, subcommands }) => path !== '' && subcommands.length === 0)
+
+  it.each(leaves.map(({ path }) => path))('of %s has an example of it', (path) => {
+    expect(helpOf(path).split('Examples:')[1]).toContain(`opledger ${path}`)
+  })
+})
 
 describe('completion', () => {
   it('knows every command, each with a description', () => {
