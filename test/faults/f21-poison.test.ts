@@ -112,11 +112,15 @@ faultTest(
       })
       expect(stopped?.status).toBe('reconciliation_required')
       const log = await stack.effects.idleLog()
-      for (const item of items) expect(log[item.key]?.requests, item.key).toBe(1)
+      // what was claimed with it, and not sent before the process ended, is in doubt as well
+      for (const item of items) expect(log[item.key]?.requests ?? 0, item.key).toBeLessThanOrEqual(1)
+      expect(log[`${key}-3`]?.requests).toBe(1)
       const cases = await account.client.openCases(id)
       expect(cases.map(({ item_key }) => item_key)).toContain(`${key}-3`)
       const [ended] = await settle(stack, account.client, [id], { person: true })
       expect(ended).toMatchObject({ status: 'succeeded', counts: { applied: items.length } })
+      const whole = await stack.effects.idleLog()
+      for (const item of items) expect(whole[item.key]?.requests, item.key).toBe(1)
       await account.end()
     }),
 )
