@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type Config, childEnvironment, loadConfigFromProcess, localUrl } from './config.ts'
 import { ConfigurationError } from './domain/errors.ts'
 import { type SupervisedChild, superviseChild } from './embedded/child-process.ts'
+import { buildConsoleInBackground } from './embedded/console-build.ts'
 import { keepSecret } from './embedded/kept-secret.ts'
 import { startEmbeddedPostgres } from './embedded/postgres.ts'
 import { canListen } from './embedded/postmaster.ts'
@@ -54,10 +55,12 @@ const main = async (): Promise<void> => {
   const children: SupervisedChild[] = []
   let stopDatabase: () => Promise<void> = async () => {}
   let boot: Promise<void> = Promise.resolve()
+  let consoleBuild: ReturnType<typeof buildConsoleInBackground> = null
 
   const shutdown = onShutdown(
     async (reason) => {
       log.info({ reason }, 'stopping')
+      consoleBuild?.kill()
       await boot.catch(() => {})
       await Promise.all(children.map((child) => child.stop(CHILD_GRACE_MS)))
       await stopDatabase()
@@ -88,6 +91,7 @@ const main = async (): Promise<void> => {
       databaseUrl = server.url
     }
     if (shutdown.requested) throw new BootAborted()
+    consoleBuild = buildConsoleInBackground(log)
     await migrate({ url: databaseUrl })
     if (shutdown.requested) throw new BootAborted()
 

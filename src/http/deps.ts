@@ -245,4 +245,6 @@ export interface ServerDeps {
   state: ServerState
   /** A pino logger. */
   log: FastifyBaseLogger
+  /** Where the built console is; absent: where the build puts it. */
+  consoleDirectory?: string
 }
