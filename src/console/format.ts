@@ -5,9 +5,10 @@ export const formatCount = (value: number, language: Language): string => new In
 
 /** 0.046 → `4.6%`; what is not all is never called 100%, and what is not nothing never 0%. */
 export const formatShare = (share: number, language: Language): string => {
-  const percent = share * 100
-  const rounded = share > 0 && share < 1 ? Math.min(99.9, Math.max(0.1, percent)) : percent
-  return `${new Intl.NumberFormat(language, { maximumFractionDigits: 1, roundingMode: 'floor' } as Intl.NumberFormatOptions).format(rounded)}%`
+  // tenths of a percent, rounded down; the small addend is above the error of the multiplication
+  const tenths = Math.floor(share * 1_000 + 1e-6)
+  const shown = share > 0 && share < 1 ? Math.min(999, Math.max(1, tenths)) : tenths
+  return `${new Intl.NumberFormat(language, { maximumFractionDigits: 1 }).format(shown / 10)}%`
 }
 
 export const formatRate = (perSecond: number, language: Language): string =>

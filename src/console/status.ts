@@ -59,7 +59,7 @@ export const possibleFor = ({ status, cancel }: Pick<Operation, 'status' | 'canc
   decide: status === 'awaiting_approval',
   pause: status === 'pending' || status === 'running',
   resume: status === 'paused' || status === 'pause_requested',
-  cancel: cancel.possible && cancel.requested_at === null,
+  cancel: cancel.possible && cancel.requested_at === null && status !== 'cancel_requested',
   replay: isFinal(status) || status === 'reconciliation_required',
 })
 

@@ -151,6 +151,7 @@ const en = {
   source: {
     worker: 'worker',
     late_worker: 'worker, after its lease was lost',
+    recovery: 'found when the shard was recovered',
     lookup: 'asked the provider',
     callback: 'callback of the provider',
     operator: 'a person',
@@ -704,6 +705,7 @@ const ko = {
   source: {
     worker: '워커',
     late_worker: '리스를 잃은 뒤의 워커',
+    recovery: '샤드 복구 중 발견',
     lookup: '제공자에게 조회',
     callback: '제공자의 콜백',
     operator: '사람',
