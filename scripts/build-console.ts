@@ -41,6 +41,9 @@ const build = async (): Promise<void> => {
 mkdirSync(path.dirname(paths.output), { recursive: true })
 if (takeMark()) {
   process.on('exit', () => rmSync(mark, { force: true }))
+  // `start` holds a channel to us, which closes when it ends; it must not keep us alive
+  process.on('disconnect', () => process.exit(1))
+  process.channel?.unref()
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => process.exit(1))
   await build().catch((error: unknown) => {
     process.stderr.write(`${error instanceof Error ? error.message : String(error)}\n`)

@@ -29,7 +29,8 @@ export const App = (): JSX.Element => {
   const client = useMemo(
     () =>
       new ApiClient({
-        fetch: (input, init) => fetch(input, init),
+        // what is remembered of answers is the client's business, not the browser's
+        fetch: (input, init) => fetch(input, { ...init, cache: 'no-store' }),
         caller: () => latestCaller.current,
         onUnauthenticated: () => setIsKeyNeeded(true),
       }),

@@ -60,10 +60,11 @@ export const buildConsoleInBackground = (log: Log): ChildProcess | null => {
   const loader = pathToFileURL(createRequire(import.meta.url).resolve('tsx')).href
   const child = spawn(process.execPath, ['--import', loader, paths.builder], {
     cwd: paths.root,
-    stdio: ['ignore', 'ignore', 'pipe'],
+    // it ends with us, however we end: then the channel closes
+    stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
   })
   let message = ''
-  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
     message = (message + text).slice(-MESSAGE_UNITS_MAX)
   })
   child.on('error', (error) => log.warn({ err: error }, 'the console could not be built; all else works without it'))

@@ -94,8 +94,6 @@ export class ApiClient {
       response = await this.#options.fetch(url, {
         ...init,
         headers,
-        cache: 'no-store',
-        credentials: 'omit',
         signal: AbortSignal.any(signals.filter((one) => one !== undefined)),
       })
     } catch (cause) {

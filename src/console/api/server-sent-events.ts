@@ -17,13 +17,14 @@ export async function* readServerSentEvents(
   body: ReadableStream<Uint8Array>,
   silenceMs: number = SILENCE_MS,
 ): AsyncGenerator<ServerSentEvent> {
-  const reader = body.pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array>).getReader()
+  const reader = body.getReader()
+  const decoder = new TextDecoder()
   let pending = ''
   try {
     for (;;) {
       const { done, value } = await withinSilence(reader.read(), silenceMs)
       if (done) return
-      pending = (pending + value).replaceAll('\r\n', '\n')
+      pending = (pending + decoder.decode(value, { stream: true })).replaceAll('\r\n', '\n')
       const blocks = pending.split('\n\n')
       pending = blocks.pop() ?? ''
       if (pending.length > EVENT_UNITS_MAX) throw new Error('an event is too long')

@@ -2,6 +2,7 @@ import { useEffect, useState } from 'preact/hooks'
 import { readServerSentEvents } from '../api/server-sent-events.ts'
 import type { OperationEvent } from '../api/types.ts'
 import { useApp } from '../app-context.ts'
+import { isFinal } from '../status.ts'
 
 /**
  * The events of an operation as they happen: a stream that resumes after the last event seen; where there is none (a
@@ -15,6 +16,8 @@ export interface Events {
 
 const POLL_MS = 5_000
 const STREAM_AGAIN_MS = 30_000
+/** As the service itself asks for. */
+const STREAM_ENDED_MS = 2_000
 const PAGE_LIMIT = 500
 /** An operation has some ten events; one that has thousands is not shown in full. */
 const PAGES_MAX = 10
@@ -27,6 +30,29 @@ const sleep = (ms: number, signal: AbortSignal): Promise<void> =>
       resolve()
     })
   })
+
+/** Browsers keep some six connections to a service, over all tabs: a stream that nobody looks at would hold up the others. */
+const untilSeen = (signal: AbortSignal): Promise<void> =>
+  new Promise((resolve) => {
+    if (!document.hidden || signal.aborted) return resolve()
+    const controller = new AbortController()
+    const end = (): void => {
+      if (document.hidden && !signal.aborted) return
+      controller.abort()
+      resolve()
+    }
+    document.addEventListener('visibilitychange', end, { signal: controller.signal })
+    signal.addEventListener('abort', end, { signal: controller.signal })
+  })
+
+const hiddenOr = (signal: AbortSignal): AbortSignal => {
+  const controller = new AbortController()
+  const onVisibility = (): void => {
+    if (document.hidden) controller.abort()
+  }
+  document.addEventListener('visibilitychange', onVisibility, { signal: AbortSignal.any([signal, controller.signal]) })
+  return AbortSignal.any([signal, controller.signal])
+}
 
 const isEvent = (value: unknown): value is OperationEvent =>
   typeof value === 'object' && value !== null && 'version' in value && 'kind' in value && 'at' in value
@@ -42,6 +68,7 @@ export const useEvents = (operationId: string, onEvent: () => void): Events => {
     const show = (mode: Events['mode']): void => {
       if (!signal.aborted) setEvents({ items: [...seen.values()].sort((a, b) => a.version - b.version), mode })
     }
+    const latest = (): OperationEvent | undefined => seen.get(Math.max(0, ...seen.keys()))
     const take = (event: OperationEvent): void => {
       if (seen.has(event.version)) return
       seen.set(event.version, event)
@@ -49,13 +76,13 @@ export const useEvents = (operationId: string, onEvent: () => void): Events => {
     }
 
     /** Returns when the stream has ended in good order. */
-    const follow = async (): Promise<void> => {
-      const last = Math.max(0, ...seen.keys())
+    const follow = async (whileSeen: AbortSignal): Promise<void> => {
+      const last = latest()?.version ?? 0
       const response = await client.open('/operations/{id}/events', {
         path: { id: operationId },
         accept: 'text/event-stream',
         headers: last > 0 ? { 'last-event-id': String(last) } : {},
-        signal,
+        signal: whileSeen,
       })
       if (response.body === null) throw new Error('the stream has no body')
       show('stream')
@@ -83,14 +110,19 @@ export const useEvents = (operationId: string, onEvent: () => void): Events => {
     }
     const run = async (): Promise<void> => {
       while (!signal.aborted) {
+        await untilSeen(signal)
         try {
-          await follow()
-          show('ended')
-          // it ends after the final state; what may still come is late evidence, which has no event
-          return
+          await follow(hiddenOr(signal))
+          // after the final state nothing more comes: late evidence has no event
+          if (isFinal(latest()?.status ?? '')) {
+            show('ended')
+            return
+          }
+          // the service was stopped, or another one is there now
+          await sleep(STREAM_ENDED_MS, signal)
         } catch {
           const until = Date.now() + STREAM_AGAIN_MS
-          while (!signal.aborted && Date.now() < until) {
+          while (!signal.aborted && !document.hidden && Date.now() < until) {
             await poll().catch(() => {})
             await sleep(POLL_MS, signal)
           }

@@ -19,7 +19,7 @@ import { StateBar } from '../parts/state-bar.tsx'
 import { Moment } from '../parts/time.tsx'
 import { Timeline } from '../parts/timeline.tsx'
 import { pathOf, type Query, urlWith } from '../router.ts'
-import { isMoving, lookUp, statusSentence } from '../status.ts'
+import { isFinal, isMoving, lookUp, statusName, statusSentence } from '../status.ts'
 import { OperationActions } from './operation-actions.tsx'
 import { OperationItems } from './operation-items.tsx'
 
@@ -68,8 +68,12 @@ const Standing = ({ operation }: { operation: Operation }): JSX.Element => {
   const { counts, stuck_signals, error, id } = operation
   return (
     <>
-      <p class="standing" role="status">
+      <p class="standing">
         <StatusBadge status={operation.status} /> <strong>{statusSentence(operation, t, language)}</strong>
+      </p>
+      {/* announced when the status changes, not with each item */}
+      <p class="quiet" role="status">
+        {statusName(operation.status, t)}
       </p>
       {counts.uncertain > 0 && (
         <p>
@@ -108,12 +112,16 @@ const Progress = ({ operation }: { operation: Operation }): JSX.Element => {
   const { counts, progress, failures, status } = operation
   const rates = useRates(counts.total - counts.unprocessed)
   const left = secondsUntil(progress.eta, nowMs)
+  // over the time that it ran; while effects are being checked that time only grows
+  const hasRate = isMoving(status) || isFinal(status)
   const figures = [
     t.operation.progressOf(
       formatCount(counts.total - counts.unprocessed, language),
       formatCount(counts.total, language),
     ),
-    ...(progress.rate_per_second === null ? [] : [t.operation.rate(formatRate(progress.rate_per_second, language))]),
+    ...(progress.rate_per_second === null || !hasRate
+      ? []
+      : [t.operation.rate(formatRate(progress.rate_per_second, language))]),
     ...(status !== 'running'
       ? []
       : [

@@ -34,7 +34,7 @@ export const TodayPage = (): JSX.Element => {
       <Loaded read={report}>
         {(data) => (
           <>
-            <p class="muted" role="status">
+            <p class="muted">
               <Age at={data.generated_at} />
             </p>
             <Alarms report={data} />
