@@ -91,7 +91,6 @@ const main = async (): Promise<void> => {
       databaseUrl = server.url
     }
     if (shutdown.requested) throw new BootAborted()
-    consoleBuild = buildConsoleInBackground(log)
     await migrate({ url: databaseUrl })
     if (shutdown.requested) throw new BootAborted()
 
@@ -102,6 +101,7 @@ const main = async (): Promise<void> => {
     for (const name of names) children.push(superviseChild({ name, env, log, onConfigurationError: fail }))
     const base = localUrl(config.host, config.port)
     await waitUntilReady(`${base}/readyz`, shutdown, log)
+    consoleBuild = buildConsoleInBackground(log)
     process.stdout.write(await describeStart(config, webhookSecretFile))
   }
 

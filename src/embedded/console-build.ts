@@ -9,8 +9,8 @@ import type { Log } from '../log.ts'
 
 /**
  * The console of a checkout. Its build is not kept in git, and nothing is run at installation; so `start` has it built
- * when it is missing or older than its sources, in a process of its own with low priority: it takes some seconds, and
- * neither the boot nor the work waits for it. Until then `/console` says so. An image or an installed package brings the
+ * when it is missing or older than its sources, in a process of its own with low priority: it takes some seconds,
+ * begins when all else is ready, and nothing waits for it. Until then `/console` says so. An image or an installed package brings the
  * build along (`npm run build`) and has no sources here.
  */
 export interface ConsolePaths {

@@ -99,6 +99,10 @@ const placeOf = (type: string, figure: string): string => {
   }
 }
 
+/** In the API's words; a number of seconds says so. */
+const thresholdOf = ({ figure, threshold }: HealthFigure): string =>
+  figure.endsWith('_seconds') ? `${threshold} s` : threshold
+
 const useFirstAction = (): ((figure: HealthFigure) => string) => {
   const { t } = useApp()
   return ({ figure, first_action }) => t.today.actions[figure] ?? first_action
@@ -122,7 +126,7 @@ const Alarms = ({ report }: { report: HealthReport }): JSX.Element => {
               {type}: {lookUp(t.today.figures, figure.figure)}{' '}
               {figure.value !== null && formatFigure(figure.figure, figure.value, language)}
             </strong>{' '}
-            <span class="muted">({figure.threshold})</span>. {firstAction(figure)}{' '}
+            <span class="muted">({thresholdOf(figure)})</span>. {firstAction(figure)}{' '}
             <Link href={placeOf(type, figure.figure)}>{t.today.look}</Link>
           </li>
         ))}
@@ -160,7 +164,7 @@ const Figures = ({ caption, type, figures, trends }: FiguresProps): JSX.Element 
           cell: ({ figure, value }) => (value === null ? t.none : formatFigure(figure, value, language)),
         },
         { name: t.today.trend, cell: trendOf },
-        { name: t.today.threshold, cell: ({ threshold }) => threshold },
+        { name: t.today.threshold, cell: thresholdOf },
         { name: t.today.verdict, cell: ({ verdict }) => <VerdictBadge verdict={verdict} /> },
         { name: t.today.action, cell: (figure) => firstAction(figure) },
       ]}
