@@ -2,7 +2,7 @@
  * Builds the console into dist/console, which the api serves. One build at a time: the mark beside it tells another
  * builder, and the api, that one is under way. What is served is replaced as a whole, when the new build is complete.
  */
-import { mkdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import { BUILT_FROM, consoleDigest, consolePaths } from '../src/embedded/console-build.ts'
 
@@ -13,9 +13,21 @@ const paths = consolePaths()
 const mark = `${paths.output}.building`
 const fresh = `${paths.output}.new`
 
+const isAlive = (pid: number): boolean => {
+  try {
+    return process.kill(pid, 0)
+  } catch {
+    return false
+  }
+}
+
 const takeMark = (): boolean => {
   const other = statSync(mark, { throwIfNoEntry: false })
-  if (other !== undefined && Date.now() - other.mtimeMs > MARK_MS) rmSync(mark, { force: true })
+  if (other !== undefined) {
+    const pid = Number(readFileSync(mark, 'utf8'))
+    // one that was killed could not take its mark away
+    if (Date.now() - other.mtimeMs > MARK_MS || !isAlive(pid)) rmSync(mark, { force: true })
+  }
   try {
     writeFileSync(mark, String(process.pid), { flag: 'wx' })
     return true

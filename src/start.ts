@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type Config, childEnvironment, loadConfigFromProcess, localUrl } from './config.ts'
 import { ConfigurationError } from './domain/errors.ts'
 import { type SupervisedChild, superviseChild } from './embedded/child-process.ts'
-import { buildConsoleInBackground } from './embedded/console-build.ts'
+import { buildConsoleInBackground, type ConsoleBuild } from './embedded/console-build.ts'
 import { keepSecret } from './embedded/kept-secret.ts'
 import { startEmbeddedPostgres } from './embedded/postgres.ts'
 import { canListen } from './embedded/postmaster.ts'
@@ -55,12 +55,12 @@ const main = async (): Promise<void> => {
   const children: SupervisedChild[] = []
   let stopDatabase: () => Promise<void> = async () => {}
   let boot: Promise<void> = Promise.resolve()
-  let consoleBuild: ReturnType<typeof buildConsoleInBackground> = null
+  let consoleBuild: ConsoleBuild | null = null
 
   const shutdown = onShutdown(
     async (reason) => {
       log.info({ reason }, 'stopping')
-      consoleBuild?.kill()
+      consoleBuild?.stop()
       await boot.catch(() => {})
       await Promise.all(children.map((child) => child.stop(CHILD_GRACE_MS)))
       await stopDatabase()

@@ -1,4 +1,4 @@
-import { type ChildProcess, spawn } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
@@ -53,8 +53,13 @@ export const isConsoleBuilt = (paths: Pick<ConsolePaths, 'root' | 'sources' | 'o
 const LOW_PRIORITY = 10
 const MESSAGE_UNITS_MAX = 2_000
 
-/** Null where there is nothing to do. The build goes on by itself; kill it when leaving. */
-export const buildConsoleInBackground = (log: Log): ChildProcess | null => {
+export interface ConsoleBuild {
+  /** Half a build is thrown away; the next `start` begins anew. */
+  stop(): void
+}
+
+/** Null where there is nothing to do. The build goes on by itself; stop it when leaving. */
+export const buildConsoleInBackground = (log: Log): ConsoleBuild | null => {
   const paths = consolePaths()
   if (!existsSync(paths.builder) || !existsSync(paths.sources) || isConsoleBuilt(paths)) return null
   const loader = pathToFileURL(createRequire(import.meta.url).resolve('tsx')).href
@@ -64,16 +69,22 @@ export const buildConsoleInBackground = (log: Log): ChildProcess | null => {
     stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
   })
   let message = ''
+  let stopping = false
   child.stderr?.setEncoding('utf8').on('data', (text: string) => {
     message = (message + text).slice(-MESSAGE_UNITS_MAX)
   })
   child.on('error', (error) => log.warn({ err: error }, 'the console could not be built; all else works without it'))
   child.on('spawn', () => lowerPriority(child.pid))
   child.on('close', (code) => {
-    if (code !== 0 && code !== null)
+    if (code !== 0 && !stopping)
       log.warn({ code, message: message.trim() }, 'the console could not be built; all else works without it')
   })
-  return child
+  return {
+    stop() {
+      stopping = true
+      child.kill()
+    },
+  }
 }
 
 const lowerPriority = (pid: number | undefined): void => {
