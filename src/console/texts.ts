@@ -27,13 +27,10 @@ const en = {
   nothingHere: 'Nothing here.',
   more: 'Next page',
   firstPage: 'First page',
-  reload: 'Reload',
-  updated: (age: string) => `Updated ${age}`,
   opensBelow: 'Details',
 
   caller: {
     button: 'Who you are',
-    unknown: 'Sign in',
     title: 'Who you are',
     needed: 'This service asks for an API key.',
     explanation:
@@ -64,7 +61,6 @@ const en = {
     noteHint: 'Needed to approve what nothing could undo.',
     back: 'Back',
     working: 'Working…',
-    done: 'Done.',
     apply: 'Filter',
     clear: 'Clear filters',
     all: 'all',
@@ -582,13 +578,10 @@ const ko = {
   nothingHere: '항목이 없습니다.',
   more: '다음 페이지',
   firstPage: '첫 페이지',
-  reload: '새로 고침',
-  updated: (age) => `갱신: ${age}`,
   opensBelow: '자세히',
 
   caller: {
     button: '사용자',
-    unknown: '로그인',
     title: '누구신가요',
     needed: '이 서비스는 API 키가 필요합니다.',
     explanation:
@@ -619,7 +612,6 @@ const ko = {
     noteHint: '되돌릴 수 없는 일을 승인하려면 필요합니다.',
     back: '뒤로',
     working: '처리 중…',
-    done: '완료되었습니다.',
     apply: '필터 적용',
     clear: '필터 지우기',
     all: '전체',

@@ -95,7 +95,10 @@ export const useRead = <T>(
   }, [key])
 
   // what turns from resting to moving is asked for again at once
+  const knownEveryMs = useRef(everyMs)
   useEffect(() => {
+    if (everyMs === knownEveryMs.current) return
+    knownEveryMs.current = everyMs
     if (everyMs !== null) poke.current()
   }, [everyMs])
 

@@ -88,7 +88,9 @@ const KillSwitch = ({ type, onChanged }: { type: OperationType; onChanged: () =>
   if (paused === null) {
     return (
       <>
-        <p class="small muted">{t.types.isRunning}</p>
+        <p class="small muted">
+          {t.types.killSwitch}: {t.types.isRunning}
+        </p>
         <Action
           button={t.types.stop}
           title={t.types.stopTitle}
