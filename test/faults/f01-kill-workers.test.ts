@@ -174,7 +174,7 @@ const runRound = async (stack: Stack, name: string, random: Random, kills: numbe
 faultTest(
   'F1',
   'SIGKILL at random times, external and transactional operations of 20 items: each item once, counts = ledger',
-  { short: 60, long: 3_000, timeoutMs: { long: 7_200_000 } },
+  { short: 30, long: 3_000, timeoutMs: { short: 400_000, long: 10_800_000 } },
   async (fault) => {
     const closed: Closed = { applied: 0, notApplied: 0 }
     for (let killed = 0; killed < fault.runs; ) {
