@@ -42,13 +42,8 @@ export const operationConditions = (tenantId: number, filters: OperationListFilt
   return and(...conditions) ?? sql`false`
 }
 
-/**
- * `offset 0` keeps the planner from turning the probe of one index per operation into a join over all items: a tenant's
- * operations are walked newest first, and 100,000 of them cost about a second at worst.
- */
 const holdsItem = (tenantId: number, itemKey: string): SQL =>
-  sql`exists (select 1 from operation_items i
-    where i.tenant_id = ${tenantId} and i.operation_id = operations.id and i.item_key = ${itemKey} offset 0)`
+  sql`operations.id in (select i.operation_id from operation_items i where i.tenant_id = ${tenantId} and i.item_key = ${itemKey})`
 
 const sentEffect = (tenantId: number, effectKey: string): SQL =>
   sql`operations.id = (select e.operation_id from effects e where e.tenant_id = ${tenantId} and e.effect_key = ${effectKey})`
