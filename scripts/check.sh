@@ -24,5 +24,3 @@ step 'the domain is covered in full'
 npx vitest run --project unit --coverage --reporter=dot
 step 'tests'
 npm test
-step 'the console in a browser'
-npm run test:e2e

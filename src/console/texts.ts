@@ -33,6 +33,7 @@ const en = {
     button: 'Who you are',
     title: 'Who you are',
     needed: 'This service asks for an API key.',
+    refused: 'The service does not know this key, or it has ended.',
     explanation:
       'The key stays in this tab: it is forgotten when the tab is closed, and never stands in a URL. Without keys (AUTH=off) a name is enough; it stands beside what you do.',
     key: 'API key',
@@ -584,6 +585,7 @@ const ko = {
     button: '사용자',
     title: '누구신가요',
     needed: '이 서비스는 API 키가 필요합니다.',
+    refused: '서비스가 모르는 키이거나 만료된 키입니다.',
     explanation:
       '키는 이 탭에만 보관됩니다. 탭을 닫으면 사라지고 URL에는 절대 나타나지 않습니다. 키가 필요 없는 경우(AUTH=off)에는 이름만 입력하면 되며, 수행한 일 옆에 기록됩니다.',
     key: 'API 키',

@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
 import { openBrowser, type Visitor, visit } from './harness/browser.ts'
@@ -32,7 +33,8 @@ afterEach(async () => {
 const SLOW = { delayMs: 400 }
 const ITEMS = 2_000
 
-const figures = (text: string | null): number[] => [...(text ?? '').matchAll(/[\d,]+/g)].map(([n]) => Number(n.replaceAll(',', '')))
+const figures = (text: string | null): number[] =>
+  [...(text ?? '').matchAll(/[\d,]+/g)].map(([n]) => Number(n.replaceAll(',', '')))
 
 /** `2,300 applied` of the sentence that says how it stands. */
 const appliedShown = async (): Promise<number> => {
@@ -51,8 +53,13 @@ test('what another client submits appears in the open list, is watched, and is c
   await page.getByText('Events arrive as they happen.').waitFor()
   await page.locator('.badge', { hasText: 'running' }).first().waitFor()
   const before = await appliedShown()
-  await page.waitForFunction(`Number((/([\\d,]+) applied/.exec(document.querySelector('.standing').textContent) ?? [])[1]) > ${before}`)
-  await page.getByText(/items\/s/).first().waitFor()
+  await page.waitForFunction(
+    `Number((/([\\d,]+) applied/.exec(document.querySelector('.standing').textContent) ?? [])[1]) > ${before}`,
+  )
+  await page
+    .getByText(/items\/s/)
+    .first()
+    .waitFor()
   await takePicture(page, 'operation-running')
 
   await pressByKeyboard('Cancel…')
@@ -68,21 +75,36 @@ test('what another client submits appears in the open list, is watched, and is c
   const { applied, unprocessed, total } = operation.counts
   expect([total, applied > 0, unprocessed > 0]).toEqual([ITEMS, true, true])
   const format = new Intl.NumberFormat('en')
-  await page.locator('.standing', { hasText: `${format.format(applied)} applied, ${format.format(unprocessed)} not processed` }).waitFor()
+  await page
+    .locator('.standing', { hasText: `${format.format(applied)} applied, ${format.format(unprocessed)} not processed` })
+    .waitFor()
   // what the page says was done is what the provider did
   expect(Object.keys(stack.provider.entries())).toHaveLength(applied)
   await page.getByText('Wrong team').first().waitFor()
   await page.getByText('Acknowledged by every worker').waitFor()
   await takePicture(page, 'operation-cancelled')
+
+  const [download] = await Promise.all([
+    page.waitForEvent('download'),
+    page.getByRole('button', { name: 'Items of this filter, CSV' }).click(),
+  ])
+  expect(download.suggestedFilename()).toBe(`${id}-items.csv`)
+  const rows = readFileSync(await download.path(), 'utf8')
+    .trim()
+    .split('\n')
+  expect(rows).toHaveLength(ITEMS + 1)
+  expect(rows.filter((row) => row.includes('unprocessed'))).toHaveLength(unprocessed)
 })
 
 test('a cancel that comes too late is refused in the words of the API', async () => {
   const { id } = await stack.submit('grant-role', people(1, { delayMs: 1_500 }), 'one')
   await page.goto(`/console/operations/${id}`)
   await page.getByRole('button', { name: 'Cancel…' }).click()
+  // from here on the page does not learn how it stands, as if the person had pressed in the same second
+  await page.route(new RegExp(`/operations/${id}$`), () => {})
   await stack.untilStatus(id, 'succeeded')
   await page.getByRole('button', { name: 'Cancel the operation' }).click()
-  await page.getByRole('alert').getByText('operation-already-final').waitFor()
+  await page.getByRole('alert').getByText('operation-already-final', { exact: true }).waitFor()
 })
 
 test('where streams are swallowed, events are asked for', async () => {

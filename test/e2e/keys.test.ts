@@ -28,8 +28,11 @@ test('with AUTH=keys the page asks for a key, keeps it in its tab only, and show
   await page.goto('/console/types')
   await page.getByText('This service asks for an API key.').waitFor()
   await page.getByLabel('API key').fill('opl_wrong')
-  await page.getByRole('button', { name: 'Use it' }).click()
-  await page.getByRole('alert').waitFor()
+  await Promise.all([
+    page.waitForResponse((response) => response.status() === 401),
+    page.getByRole('button', { name: 'Use it' }).click(),
+  ])
+  await page.getByText('The service does not know this key, or it has ended.').waitFor()
 
   await page.getByLabel('API key').fill(key)
   await page.getByRole('button', { name: 'Use it' }).click()
@@ -43,7 +46,7 @@ test('with AUTH=keys the page asks for a key, keeps it in its tab only, and show
   const type = page.getByRole('region', { name: 'grant-role' })
   await type.getByRole('button', { name: 'Stop all work…' }).click()
   await type.getByRole('button', { name: 'Stop it' }).click()
-  await type.getByRole('alert').getByText('forbidden').waitFor()
+  await type.getByRole('alert').getByText('forbidden', { exact: true }).waitFor()
 
   const other = await page.context().newPage()
   await other.goto('/console')

@@ -1,13 +1,22 @@
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { DESKTOP, expectAccessible, expectNoOverflow, openBrowser, PHONE, type Visitor, type VisitOptions, visit } from './harness/browser.ts'
+import {
+  DESKTOP,
+  expectAccessible,
+  expectNoOverflow,
+  openBrowser,
+  PHONE,
+  type VisitOptions,
+  type Visitor,
+  visit,
+} from './harness/browser.ts'
 import { takePicture } from './harness/images.ts'
 import { openStack, people, type Stack } from './harness/stack.ts'
 
 /** Each page with everything on it: on a phone nothing is wider than the window, and axe finds nothing serious. */
 let stack: Stack
 let browser: Browser
-const ids = { running: '', doubtful: '', failed: '', incident: '', approval: '' }
+const ids = { running: '', doubtful: '', failed: '', incident: '' }
 
 /** Without a space, and as long as keys may get in practice. */
 const LONG_KEY = `customer/${'0123456789abcdef'.repeat(8)}`
@@ -17,9 +26,20 @@ beforeAll(async () => {
   stack = opened
   browser = launched
   stack.provider.setLookup('unknown')
-  const doubtful = [...people(12), { key: LONG_KEY, mode: 'reset' }, { key: 'user-ana', mode: 'reset' }, { key: 'user-bob', mode: 'reject' }]
+  const doubtful = [
+    ...people(12),
+    { key: LONG_KEY, mode: 'reset' },
+    { key: 'user-ana', mode: 'reset' },
+    { key: 'user-bob', mode: 'reject' },
+  ]
   ids.doubtful = (await stack.submit('grant-role', doubtful, `a reason of some length: ${'and more '.repeat(20)}`)).id
-  ids.failed = (await stack.submit('send-notice', [...people(3), { key: LONG_KEY, mode: 'busy' }, { key: 'x', mode: 'conflict' }], 'notices')).id
+  ids.failed = (
+    await stack.submit(
+      'send-notice',
+      [...people(3), { key: LONG_KEY, mode: 'busy' }, { key: 'x', mode: 'conflict' }],
+      'notices',
+    )
+  ).id
   await Promise.all([
     stack.untilStatus(ids.doubtful, 'reconciliation_required'),
     stack.untilStatus(ids.failed, 'partially_succeeded'),
@@ -48,9 +68,12 @@ const press = (visitor: Visitor, name: string) => visitor.page.getByRole('button
 const PAGES: readonly [name: string, walk: Walk][] = [
   ['today', open(() => '/console', 'grant-role')],
   ['operations', open(() => '/console/operations', ids.running)],
-  ['operations-filtered', open(() => '/console/operations?status=running,failed&label.team=a', /Nothing here|항목이 없습니다/)],
+  [
+    'operations-filtered',
+    open(() => '/console/operations?status=running,failed&label.team=a', /Nothing here|항목이 없습니다/),
+  ],
   ['operations-by-item', open(() => `/console/operations?item_key=${encodeURIComponent(LONG_KEY)}`, ids.doubtful)],
-  ['operation-running', open(() => `/console/operations/${ids.running}`, 'running')],
+  ['operation-running', open(() => `/console/operations/${ids.running}`, 'grant-role')],
   ['operation-doubtful', open(() => `/console/operations/${ids.doubtful}?shards_cursor=`, LONG_KEY)],
   ['item', open(() => `/console/operations/${ids.doubtful}/items/${encodeURIComponent(LONG_KEY)}`, LONG_KEY)],
   ['replay', open(() => `/console/operations/${ids.doubtful}/replay`, ids.doubtful)],
@@ -67,29 +90,59 @@ const PAGES: readonly [name: string, walk: Walk][] = [
 const FORMS: readonly [name: string, walk: Walk][] = [
   [
     'cancel-form',
-    open(() => `/console/operations/${ids.running}`, 'Cancel…', (visitor) => press(visitor, 'Cancel…')),
+    open(
+      () => `/console/operations/${ids.running}`,
+      'Cancel…',
+      (visitor) => press(visitor, 'Cancel…'),
+    ),
   ],
   [
     'preflight',
-    open(() => `/console/operations/${ids.doubtful}/replay`, 'Run the preflight', async (visitor) => {
-      await press(visitor, 'Run the preflight')
-      await visitor.page.getByText('The replay is blocked').waitFor()
-      await visitor.page.getByRole('radio', { name: 'Chosen' }).check()
-    }),
+    open(
+      () => `/console/operations/${ids.doubtful}/replay`,
+      'Run the preflight',
+      async (visitor) => {
+        await visitor.page.getByRole('radio', { name: 'Chosen' }).check()
+        await press(visitor, 'Run the preflight')
+        await visitor.page.getByText('The replay is blocked').waitFor()
+      },
+    ),
   ],
   [
     'evidence-form',
-    open(() => '/console/reconciliation', LONG_KEY, async (visitor) => {
-      await visitor.page.getByRole('checkbox', { name: `Choose: ${LONG_KEY}` }).check()
-      await press(visitor, 'Resolve with evidence…')
-      await visitor.page.getByRole('radio', { name: 'It was not applied' }).check()
-    }),
+    open(
+      () => '/console/reconciliation',
+      LONG_KEY,
+      async (visitor) => {
+        await visitor.page.getByRole('checkbox', { name: `Choose: ${LONG_KEY}` }).check()
+        await press(visitor, 'Resolve with evidence…')
+        await visitor.page.getByRole('radio', { name: 'It was not applied' }).check()
+      },
+    ),
   ],
-  ['kill-switch', open(() => '/console/types', 'Stop all work…', (visitor) => press(visitor, 'Stop all work…'))],
-  ['caller', open(() => '/console/workers', 'Who you are', (visitor) => press(visitor, 'Who you are'))],
+  [
+    'kill-switch',
+    open(
+      () => '/console/types',
+      'Stop all work…',
+      (visitor) => press(visitor, 'Stop all work…'),
+    ),
+  ],
+  [
+    'caller',
+    open(
+      () => '/console/workers',
+      'Who you are',
+      (visitor) => press(visitor, 'Who you are'),
+    ),
+  ],
 ]
 
-const walk = async (options: VisitOptions, pages: typeof PAGES, check: (visitor: Visitor, name: string) => Promise<void>) => {
+const walk = async (
+  options: VisitOptions,
+  pages: typeof PAGES,
+  check: (visitor: Visitor, name: string) => Promise<void>,
+) => {
   const visitor = await visit(browser, stack.url, options)
   for (const [name, go] of pages) {
     await go(visitor)
@@ -106,7 +159,7 @@ describe.each([
   test('on a phone no page is wider than the window', () =>
     walk({ viewport: PHONE, locale }, pages, async ({ page }, name) => {
       await expectNoOverflow(page, name)
-      await takePicture(page, `phone-${name}-${locale}`)
+      await takePicture(page, `pages/phone-${name}-${locale}`)
     }))
 })
 
@@ -117,7 +170,7 @@ describe.each(['light', 'dark'] as const)('%s', (colorScheme) => {
   ])('axe finds nothing serious on %s', (_place, viewport) =>
     walk({ viewport, colorScheme }, [...PAGES, ...FORMS], async ({ page }, name) => {
       await expectAccessible(page, `${name}, ${colorScheme}, ${viewport.width} px`)
-      if (colorScheme === 'dark' && viewport === DESKTOP) await takePicture(page, `dark-${name}`)
+      if (colorScheme === 'dark' && viewport === DESKTOP) await takePicture(page, `pages/dark-${name}`)
     }),
   )
 })

@@ -49,9 +49,15 @@ test('an uncertain item is found from the first page on, and resolved with evide
   const alarms = page.getByRole('region', { name: /need/ })
   await alarms.getByText('grant-role: Uncertain items').waitFor()
   await takePicture(page, 'today')
-  await alarms.getByRole('listitem').filter({ hasText: 'Uncertain items' }).getByRole('link', { name: 'Look at it' }).click()
+  await alarms
+    .getByRole('listitem')
+    .filter({ hasText: 'Uncertain items' })
+    .getByRole('link', { name: 'Look at it' })
+    .click()
   await row('user-ana').getByText('sent, but no answer that tells the outcome').waitFor()
-  await row('user-ana').getByText(/of 24 h/).waitFor()
+  await row('user-ana')
+    .getByText(/of 24 h/)
+    .waitFor()
 
   await row('user-ana').getByRole('button', { name: 'Ask the provider now' }).click()
   await row('user-ana').getByText('The provider was asked.').waitFor()
@@ -90,7 +96,7 @@ test('several are closed with one evidence; of those that somebody else closed f
   await stack.call('POST', `/reconciliation/${eva?.id}/resolve`, { resolution: 'applied', evidence_ref: 'seen' }, 'lee')
   await page.getByRole('button', { name: 'Resolve 3 cases' }).click()
   await page.getByText('2 resolved, 1 refused').waitFor()
-  await page.getByRole('alert').getByText('case-already-resolved').waitFor()
+  await page.getByRole('alert').getByText('case-already-resolved', { exact: true }).waitFor()
   await page.unroute(/\/reconciliation\?/)
 
   const operation = await stack.untilStatus(id, 'partially_succeeded')

@@ -81,7 +81,7 @@ test('a preflight is blocked by a doubt, the doubt is resolved, a second person 
   const replayId = page.url().split('/').at(-1) ?? ''
   await page.getByRole('button', { name: 'Approve…' }).click()
   await page.getByRole('button', { name: 'Approve', exact: true }).click()
-  await page.getByRole('alert').getByText('self-approval').waitFor()
+  await page.getByRole('alert').getByText('self-approval', { exact: true }).waitFor()
   await page.getByRole('button', { name: 'Back' }).click()
 
   await actAs('noa')
@@ -92,7 +92,10 @@ test('a preflight is blocked by a doubt, the doubt is resolved, a second person 
 
   const replayed = await stack.read(replayId)
   expect(replayed).toMatchObject({ status: 'succeeded', replay_of: id, approval: { decided_by: 'noa' } })
-  const requests = Object.entries(stack.provider.entries()).map(([key, entry]) => [key.split(':').at(-1), entry.requests])
+  const requests = Object.entries(stack.provider.entries()).map(([key, entry]) => [
+    key.split(':').at(-1),
+    entry.requests,
+  ])
   expect(requests.filter(([, count]) => count !== 1)).toEqual([['user-bob', 2]])
 })
 
@@ -119,7 +122,10 @@ test('an incident: one cause of many dead letters, said to be mended, and its it
   await page.getByRole('button', { name: 'Say that the cause is mended' }).click()
 
   await page.getByRole('heading', { name: 'What to replay now, oldest operation first' }).waitFor()
-  await page.getByText(/6 items/).first().click()
+  await page
+    .getByText(/6 items/)
+    .first()
+    .click()
   await runPreflight()
   await page.getByRole('row', { name: 'Will be sent again 6' }).waitFor()
   await page.locator('form').getByLabel('Reason', { exact: true }).fill('the mail server has room again')

@@ -91,7 +91,10 @@ describe('operations', () => {
     const plant = async (key: string, tenantId = 1): Promise<string> => {
       const id = await plantOperation(service.database, {
         ...{ type: 'import', status: 'succeeded', tenantId },
-        items: [{ key, entries: [{ state: 'applied' }] }, { key: 'other', entries: [{ state: 'applied' }] }],
+        items: [
+          { key, entries: [{ state: 'applied' }] },
+          { key: 'other', entries: [{ state: 'applied' }] },
+        ],
         effectKey: (item) => `found:${item.key}:${item.key === 'other' ? item.id : ''}`,
       })
       return id
@@ -106,7 +109,10 @@ describe('operations', () => {
     expect(await idsOf(`/operations?item_key=${key}&status=running`)).toEqual([])
     expect(await idsOf(`/operations?item_key=${key}&type=import&created_after=2026-01-01T00:00:00Z`)).toHaveLength(2)
     expect(await idsOf('/operations?item_key=shared')).toEqual([])
-    expect((await readAll(`/operations?item_key=${key}&limit=1`)).map(({ id }) => id)).toEqual([idOf(second), idOf(first)])
+    expect((await readAll(`/operations?item_key=${key}&limit=1`)).map(({ id }) => id)).toEqual([
+      idOf(second),
+      idOf(first),
+    ])
 
     const effect = encodeURIComponent('found:shared/ü key:')
     expect(await idsOf(`/operations?effect_key=${effect}`)).toEqual([idOf(first)])

@@ -128,7 +128,10 @@ const plansOf = async (work: (connection: Connection) => Promise<unknown>): Prom
       // what is composed is explained as it is sent; its parameters are numbered in order
       const db = drizzle(async (text, parameters) => {
         const strings = text.split(/\$\d+/)
-        await explaining(Object.assign([...strings], { raw: strings }) as unknown as TemplateStringsArray, ...parameters)
+        await explaining(
+          Object.assign([...strings], { raw: strings }) as unknown as TemplateStringsArray,
+          ...parameters,
+        )
         return { rows: [] }
       })
       await work({ sql: explaining, script, db } as unknown as Connection).catch(() => {}) // it finds no row in the plan

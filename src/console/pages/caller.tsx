@@ -15,7 +15,7 @@ export const CallerForm = (): JSX.Element => {
   return (
     <form class="box" aria-labelledby="caller-title" onSubmit={use}>
       <h2 id="caller-title">{t.caller.title}</h2>
-      {isKeyNeeded && <p role="alert">{t.caller.needed}</p>}
+      {isKeyNeeded && <p role="alert">{caller.key === null ? t.caller.needed : t.caller.refused}</p>}
       <p>{t.caller.explanation}</p>
       <label for="caller-key">{t.caller.key}</label>
       <input id="caller-key" name="key" type="password" autoComplete="off" defaultValue={caller.key ?? ''} />

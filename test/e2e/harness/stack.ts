@@ -1,5 +1,5 @@
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { startApi } from '../../support/api-process.ts'
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { type EffectServer, startEffectServer } from '../../support/effect-server.ts'
 import { until } from '../../support/processes.ts'
 import { writeTypeFile } from '../../support/service-types.ts'
