@@ -24,3 +24,5 @@ step 'the domain is covered in full'
 npx vitest run --project unit --coverage --reporter=dot
 step 'tests'
 npm test
+step 'the console in a browser'
+npm run test:e2e

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
+import { until } from '../support/processes.ts'
 import { openBrowser, type Visitor, visit } from './harness/browser.ts'
 import { takePicture } from './harness/images.ts'
 import { openStack, people, type Stack } from './harness/stack.ts'
@@ -53,9 +54,7 @@ test('what another client submits appears in the open list, is watched, and is c
   await page.getByText('Events arrive as they happen.').waitFor()
   await page.locator('.badge', { hasText: 'running' }).first().waitFor()
   const before = await appliedShown()
-  await page.waitForFunction(
-    `Number((/([\\d,]+) applied/.exec(document.querySelector('.standing').textContent) ?? [])[1]) > ${before}`,
-  )
+  await until('the page shows more', async () => (await appliedShown()) > before)
   await page
     .getByText(/items\/s/)
     .first()

@@ -102,7 +102,7 @@ describe('operations', () => {
     const first = await plant('shared/ü key')
     await plantEffects(service.database, first)
     const second = await plant('shared/ü key')
-    await plant('shared/ü key', 2)
+    await plant('shared/ü key', 3)
     const idOf = (id: string): string => formatId('op', id)
     const key = encodeURIComponent('shared/ü key')
     expect(await idsOf(`/operations?item_key=${key}`)).toEqual([idOf(second), idOf(first)])
@@ -120,7 +120,7 @@ describe('operations', () => {
     expect(await idsOf(`/operations?effect_key=${effect}&item_key=nothing`)).toEqual([])
     expect(await idsOf('/operations?effect_key=found')).toEqual([])
     // what another tenant sent is not found
-    await service.database.query(({ sql }) => sql`update effects set tenant_id = 2 where operation_id = ${first}::uuid`)
+    await service.database.query(({ sql }) => sql`update effects set tenant_id = 3 where operation_id = ${first}::uuid`)
     expect(await idsOf(`/operations?effect_key=${effect}`)).toEqual([])
   })
 
