@@ -2,9 +2,9 @@
 FROM node:24-slim AS build
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
-# with the optional ones: the tools that build the console bring their programs for this platform that way
+# with the optional ones: the tools that build bring their programs for this platform that way
 RUN npm ci --ignore-scripts
-COPY tsconfig.json tsconfig.build.json ./
+COPY tsconfig.json ./
 COPY scripts ./scripts
 COPY src ./src
 RUN npm run build

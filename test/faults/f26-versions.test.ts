@@ -57,7 +57,7 @@ const buildOldVersion = (fault: Fault, directory: string): string => {
   }
   inShell(`git archive ${commit} | tar -x -C '${directory}'`)
   symlinkSync(path.join(ROOT, 'node_modules'), path.join(directory, 'node_modules'))
-  inShell(`cd '${directory}' && npx tsc -p tsconfig.build.json`)
+  inShell(`cd '${directory}' && npm run build`)
   return path.join(directory, 'dist')
 }
 

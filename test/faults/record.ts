@@ -59,12 +59,15 @@ export const sumUp = (all: readonly SuiteRun[]): FaultRow[] => {
   return [...rows.values()].sort((a, b) => numberOf(a.fault) - numberOf(b.fault) || a.says.localeCompare(b.says))
 }
 
+const renderSeeds = (seeds: FaultRow['seeds']): string =>
+  seeds.map(([first, last]) => `${first}–${last}`).join(', ') || '–'
+
 const percent = (bound: number): string => (bound >= 1 ? '–' : `< ${(100 * bound).toPrecision(2)} %`)
 
 export const renderTable = (rows: readonly FaultRow[]): string => {
   const lines = rows.map(({ fault, says, runs, failures, bound, date, seeds, skipped }) =>
     skipped === null
-      ? `| ${fault} | ${says} | ${runs} | ${failures} | ${bound === null ? '–' : percent(bound)} | ${date} | ${seeds.map(([first, last]) => `${first}–${last}`).join(', ')} |`
+      ? `| ${fault} | ${says} | ${runs} | ${failures} | ${bound === null ? '–' : percent(bound)} | ${date} | ${renderSeeds(seeds)} |`
       : `| ${fault} | ${says} | skipped: ${skipped} | – | – | ${date} | – |`,
   )
   return [

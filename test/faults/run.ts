@@ -69,7 +69,7 @@ fs.writeFileSync(results, '')
 console.log(`the ${form} form, seed ${seed}`)
 const startedAt = performance.now()
 if (values.long) run('bash', ['test/faults/set-up.sh'])
-let status = run('npx', ['tsc', '-p', 'tsconfig.build.json'])
+let status = run('npm', ['run', 'build'])
 if (status === 0) {
   const some = only === null ? [] : ['-t', `^(${only.join('|')}):`]
   status = run('npx', ['vitest', 'run', '--config', 'test/faults/vitest.config.ts', ...some], {
