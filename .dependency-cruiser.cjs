@@ -30,6 +30,7 @@ module.exports = {
     ]),
     only('objects', '^src/objects/', ['^src/domain/']),
     only('http', '^src/http/', ['^src/services/', '^src/domain/', '^src/log\\.ts$']),
+    only('console', '^src/console/', []),
     only('operation-types', '^src/operation-types/', ['^src/domain/']),
     only('engine', '^src/engine/', [
       '^src/services/',

@@ -2,10 +2,10 @@
 FROM node:24-slim AS build
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
-# with the optional ones: the bundler's program is one of them
+# with the optional ones: the tools that build bring their programs for this platform that way
 RUN npm ci --ignore-scripts
-COPY scripts/build.mjs ./scripts/
 COPY tsconfig.json ./
+COPY scripts ./scripts
 COPY src ./src
 RUN npm run build
 

@@ -8,7 +8,7 @@
  *
  * Types are checked by `npm run types`, not here.
  */
-import { readFile, rm } from 'node:fs/promises'
+import { mkdir, readdir, readFile, rm } from 'node:fs/promises'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { build } from 'esbuild'
@@ -42,7 +42,15 @@ const keepPlaces = {
   },
 }
 
-await rm(path.join(ROOT, 'dist'), { recursive: true, force: true })
+/** `console*` is the work of build-console.ts, and may be served or built just now. */
+const emptyDist = async () => {
+  const dist = path.join(ROOT, 'dist')
+  await mkdir(dist, { recursive: true })
+  const ours = (await readdir(dist)).filter((name) => !name.startsWith('console'))
+  await Promise.all(ours.map((name) => rm(path.join(dist, name), { recursive: true })))
+}
+
+await emptyDist()
 const { metafile } = await build({
   absWorkingDir: ROOT,
   entryPoints: ENTRIES.map((entry) => `src/${entry}.ts`),

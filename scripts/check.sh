@@ -9,6 +9,7 @@ step 'format and lint'
 npx biome check .
 step 'types'
 npx tsc -p tsconfig.json --noEmit
+npx tsc -p src/console/tsconfig.json --noEmit
 step 'dependency directions'
 npx depcruise --config .dependency-cruiser.cjs src
 step 'unused files, exports and dependencies'
@@ -17,9 +18,11 @@ step 'openapi/openapi.json is the one the code generates'
 node --import tsx src/cli.ts openapi --check
 step 'openapi/openapi.json lints'
 npx redocly lint openapi/openapi.json
-step 'the build for production'
+step 'the build for production, with the console'
 npm run build
 step 'the domain is covered in full'
 npx vitest run --project unit --coverage --reporter=dot
 step 'tests'
 npm test
+step 'the console in a browser'
+npm run test:e2e

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type Config, childEnvironment, loadConfigFromProcess, localUrl } from './config.ts'
 import { ConfigurationError } from './domain/errors.ts'
 import { type SupervisedChild, superviseChild } from './embedded/child-process.ts'
+import { buildConsoleInBackground, type ConsoleBuild } from './embedded/console-build.ts'
 import { keepSecret } from './embedded/kept-secret.ts'
 import { startEmbeddedPostgres } from './embedded/postgres.ts'
 import { canListen } from './embedded/postmaster.ts'
@@ -54,10 +55,12 @@ const main = async (): Promise<void> => {
   const children: SupervisedChild[] = []
   let stopDatabase: () => Promise<void> = async () => {}
   let boot: Promise<void> = Promise.resolve()
+  let consoleBuild: ConsoleBuild | null = null
 
   const shutdown = onShutdown(
     async (reason) => {
       log.info({ reason }, 'stopping')
+      consoleBuild?.stop()
       await boot.catch(() => {})
       await Promise.all(children.map((child) => child.stop(CHILD_GRACE_MS)))
       await stopDatabase()
@@ -98,6 +101,7 @@ const main = async (): Promise<void> => {
     for (const name of names) children.push(superviseChild({ name, env, log, onConfigurationError: fail }))
     const base = localUrl(config.host, config.port)
     await waitUntilReady(`${base}/readyz`, shutdown, log)
+    consoleBuild = buildConsoleInBackground(log)
     process.stdout.write(await describeStart(config, webhookSecretFile))
   }
 

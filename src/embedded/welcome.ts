@@ -66,6 +66,6 @@ export const describeStart = async (config: Config, webhookSecretFile: string | 
   if (first) lines.push('try:', exampleCurl(base, first))
   if (config.auth === 'keys') lines.push('every request needs a key: opledger keys create')
   if (webhookSecretFile !== null) lines.push(`webhooks are signed with the secret in ${webhookSecretFile}`)
-  lines.push(`docs:  ${base}/docs`, 'Ctrl-C stops everything.', '')
+  lines.push(`console: ${config.publicUrl ?? base}/console`, `docs:  ${base}/docs`, 'Ctrl-C stops everything.', '')
   return `${lines.join('\n')}\n`
 }

@@ -27,8 +27,8 @@ import type {
   ItemFilters,
   ItemPosition,
   LedgerPosition,
-  OperationFilters,
   OperationPosition,
+  OperationSearch,
   PageRequest,
   PauseRequest,
   PreflightRequest,
@@ -70,7 +70,7 @@ export interface Services {
   getOperation(principal: Principal, id: string): Promise<OperationView | null>
   listOperations(
     principal: Principal,
-    filters: OperationFilters,
+    filters: OperationSearch,
     page: PageRequest<OperationPosition>,
   ): Promise<Page<OperationView, OperationPosition>>
   cancelOperation(
@@ -245,4 +245,6 @@ export interface ServerDeps {
   state: ServerState
   /** A pino logger. */
   log: FastifyBaseLogger
+  /** Where the built console is; absent: where the build puts it. */
+  consoleDirectory?: string
 }

@@ -28,6 +28,7 @@ import { addArtifactRoutes } from './routes/artifacts.ts'
 import { addBulkActionRoutes } from './routes/bulk-actions.ts'
 import { addCallbackRoutes } from './routes/callbacks.ts'
 import { addCompensationRoutes } from './routes/compensation.ts'
+import { addConsoleRoutes, CONSOLE_DIRECTORY } from './routes/console.ts'
 import { addDeadLetterRoutes } from './routes/dead-letters.ts'
 import { addIncidentRoutes } from './routes/incidents.ts'
 import { addItemHistoryRoute } from './routes/item-history.ts'
@@ -149,6 +150,7 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
   addOperationTypeRoutes(app, routeDeps)
   addServiceRoutes(app, routeDeps, metrics)
   addDocumentRoute(app)
+  addConsoleRoutes(app, deps.consoleDirectory ?? CONSOLE_DIRECTORY)
   return app
 }
 

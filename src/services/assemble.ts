@@ -60,8 +60,8 @@ import type {
   ItemFilters,
   ItemPosition,
   LedgerPosition,
-  OperationFilters,
   OperationPosition,
+  OperationSearch,
   PageRequest,
   PauseRequest,
   PreflightRequest,
@@ -122,7 +122,7 @@ export const assembleServices = (
         : { operation: await view(submitted.state), replayed }
     },
     getOperation: (principal: Principal, id: string) => getOperation(context, principal, id),
-    listOperations: (principal: Principal, filters: OperationFilters, page: PageRequest<OperationPosition>) =>
+    listOperations: (principal: Principal, filters: OperationSearch, page: PageRequest<OperationPosition>) =>
       listOperations(context, principal, filters, page),
     async cancelOperation(principal: Principal, id: string, request: CancelRequest) {
       const { status } = await cancelOperation(context, principal, id, request)

@@ -4,7 +4,7 @@ import type { ServiceContext } from './context.ts'
 import { operationView } from './operation-view.ts'
 import { readPage } from './paging.ts'
 import type { Principal } from './principal.ts'
-import type { OperationFilters, OperationPosition, PageRequest } from './requests.ts'
+import type { OperationPosition, OperationSearch, PageRequest } from './requests.ts'
 import type { PulseReader } from './type-pulse.ts'
 import type { OperationView, Page } from './views.ts'
 
@@ -12,7 +12,7 @@ import type { OperationView, Page } from './views.ts'
 export const listOperations = async (
   { database, types, readPulse }: Pick<ServiceContext, 'database' | 'types'> & { readPulse: PulseReader },
   { tenantId }: Principal,
-  filters: OperationFilters,
+  filters: OperationSearch,
   page: PageRequest<OperationPosition>,
 ): Promise<Page<OperationView, OperationPosition>> => {
   const { ids, states } = await database.query(async (connection) => {

@@ -80,6 +80,13 @@ export interface OperationFilters {
   createdBefore: string | null
   replayOf: string | null
 }
+/** The filters of the list, which bulk actions do not have: they find an operation by what is in it. */
+export interface OperationSearch extends OperationFilters {
+  /** Of one of its items. */
+  itemKey: string | null
+  /** Of an effect that it was the last to send. */
+  effectKey: string | null
+}
 /** Newest first, by the database's clock; `createdAt` is its own text, so no microsecond is lost. */
 export type OperationPosition = { createdAt: string; id: string }
 

@@ -12,6 +12,12 @@ export interface OperationListFilters {
   replayOf: string | null
 }
 
+/** What the list can also be searched by; both are looked up by an index. */
+export interface OperationSearch extends OperationListFilters {
+  itemKey: string | null
+  effectKey: string | null
+}
+
 export interface OperationListRow {
   id: string
   createdAt: string
@@ -36,11 +42,17 @@ export const operationConditions = (tenantId: number, filters: OperationListFilt
   return and(...conditions) ?? sql`false`
 }
 
+const holdsItem = (tenantId: number, itemKey: string): SQL =>
+  sql`operations.id in (select i.operation_id from operation_items i where i.tenant_id = ${tenantId} and i.item_key = ${itemKey})`
+
+const sentEffect = (tenantId: number, effectKey: string): SQL =>
+  sql`operations.id = (select e.operation_id from effects e where e.tenant_id = ${tenantId} and e.effect_key = ${effectKey})`
+
 /** Ids of a tenant's operations, newest first, behind `position`; at most `limit`. */
 export const listOperationIds = async (
   { db }: Connection,
   tenantId: number,
-  filters: OperationListFilters,
+  filters: OperationSearch,
   position: OperationListRow | null,
   limit: number,
 ): Promise<OperationListRow[]> => {
@@ -51,7 +63,14 @@ export const listOperationIds = async (
   return db
     .select({ id: operations.id, createdAt: operations.createdAt })
     .from(operations)
-    .where(and(operationConditions(tenantId, filters), behind))
+    .where(
+      and(
+        operationConditions(tenantId, filters),
+        filters.itemKey === null ? undefined : holdsItem(tenantId, filters.itemKey),
+        filters.effectKey === null ? undefined : sentEffect(tenantId, filters.effectKey),
+        behind,
+      ),
+    )
     .orderBy(desc(operations.createdAt), desc(operations.id))
     .limit(limit)
 }

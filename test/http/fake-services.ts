@@ -261,6 +261,7 @@ export interface Edge {
 export const openEdge = async (
   config: Partial<HttpConfig> = {},
   log: pino.Logger = pino({ level: 'silent' }),
+  others: { consoleDirectory?: string } = {},
 ): Promise<Edge> => {
   const fake = new FakeServices()
   const state = { draining: false }
@@ -269,6 +270,7 @@ export const openEdge = async (
     config: { auth: 'off', publicUrl: null, ...config },
     state,
     log,
+    ...others,
   })
   await app.ready()
   return { app, fake, state }

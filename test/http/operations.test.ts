@@ -236,7 +236,7 @@ describe('GET /operations', () => {
   it('reads its filters', async () => {
     const id = crypto.randomUUID()
     await edge.app.inject(
-      `/operations?status=running,paused&type=t&requested_by=a%2Bb+c&label.x=1&label.a.b=%C3%BC&replay_of=${formatId('op', id)}&created_after=2026-01-01T00:00:00.123456Z`,
+      `/operations?status=running,paused&type=t&requested_by=a%2Bb+c&label.x=1&label.a.b=%C3%BC&replay_of=${formatId('op', id)}&created_after=2026-01-01T00:00:00.123456Z&item_key=user%2F1&effect_key=k%3A1`,
     )
     const call = edge.fake.calls.find(({ name }) => name === 'listOperations')
     expect(call?.arguments[1]).toEqual({
@@ -247,6 +247,8 @@ describe('GET /operations', () => {
       createdAfter: '2026-01-01T00:00:00.123456Z',
       createdBefore: null,
       replayOf: id,
+      itemKey: 'user/1',
+      effectKey: 'k:1',
     })
   })
 

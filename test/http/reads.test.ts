@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { formatId } from '../../src/domain/ids.ts'
 import type { App } from '../../src/http/app.ts'
 import { buildServer } from '../../src/http/server.ts'
-import { plantedType, plantOperation } from '../support/planted-operation.ts'
+import { plantEffects, plantedType, plantOperation } from '../support/planted-operation.ts'
 import { openTestService, type TestService } from '../support/service.ts'
 
 /** The read routes over the real database. */
@@ -85,6 +85,52 @@ describe('operations', () => {
     expect(await idsOf('/operations?created_before=2026-05-05T07:05:05.000001%2B02:00')).toHaveLength(0)
     expect(await idsOf('/operations?type=grant&created_after=2026-05-05T05:05:05.000001Z')).toHaveLength(3)
     expect(await idsOf(`/operations?replay_of=${first}`)).toEqual([])
+  })
+
+  it('are found by the key of an item, and by the effect that they were the last to send', async () => {
+    const plant = async (key: string, tenantId = 1): Promise<string> => {
+      const id = await plantOperation(service.database, {
+        ...{ type: 'import', status: 'succeeded', tenantId },
+        items: [
+          { key, entries: [{ state: 'applied' }] },
+          { key: 'other', entries: [{ state: 'applied' }] },
+        ],
+        effectKey: (item) => `found:${item.key}:${item.key === 'other' ? item.id : ''}`,
+      })
+      return id
+    }
+    const first = await plant('shared/ü key')
+    await plantEffects(service.database, first)
+    const second = await plant('shared/ü key')
+    await plant('shared/ü key', 3)
+    const idOf = (id: string): string => formatId('op', id)
+    const key = encodeURIComponent('shared/ü key')
+    expect(await idsOf(`/operations?item_key=${key}`)).toEqual([idOf(second), idOf(first)])
+    expect(await idsOf(`/operations?item_key=${key}&status=running`)).toEqual([])
+    expect(await idsOf(`/operations?item_key=${key}&type=import&created_after=2026-01-01T00:00:00Z`)).toHaveLength(2)
+    expect(await idsOf('/operations?item_key=shared')).toEqual([])
+    expect((await readAll(`/operations?item_key=${key}&limit=1`)).map(({ id }) => id)).toEqual([
+      idOf(second),
+      idOf(first),
+    ])
+
+    const effect = encodeURIComponent('found:shared/ü key:')
+    expect(await idsOf(`/operations?effect_key=${effect}`)).toEqual([idOf(first)])
+    expect(await idsOf(`/operations?effect_key=${effect}&item_key=${key}`)).toEqual([idOf(first)])
+    expect(await idsOf(`/operations?effect_key=${effect}&item_key=nothing`)).toEqual([])
+    expect(await idsOf('/operations?effect_key=found')).toEqual([])
+    // what another tenant sent is not found
+    await service.database.query(({ sql }) => sql`update effects set tenant_id = 3 where operation_id = ${first}::uuid`)
+    expect(await idsOf(`/operations?effect_key=${effect}`)).toEqual([])
+  })
+
+  it('are not searched with another search under the same cursor', async () => {
+    for (const key of ['c1', 'c2'])
+      for (let i = 0; i < 2; i++)
+        await plantOperation(service.database, { type: 'import', status: 'running', items: [{ key }] })
+    const { next_cursor } = await read('/operations?item_key=c1&limit=1')
+    const answer = await app.inject(`/operations?item_key=c2&limit=1&cursor=${next_cursor}`)
+    expect([answer.statusCode, answer.json().code]).toEqual([400, 'invalid-cursor'])
   })
 
   it('stay within the tenant', async () => {

@@ -1,3 +1,4 @@
+import { drizzle } from 'drizzle-orm/pg-proxy'
 import { uuidv7 } from 'uuidv7'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { formatId } from '../../src/domain/ids.ts'
@@ -9,6 +10,7 @@ import { type Database, openDatabase } from '../../src/storage/database.ts'
 import { markAwaited, readDependents, readOverdueDependents } from '../../src/storage/dependencies.ts'
 import { readExplainedDoubts, takeDueLookups } from '../../src/storage/lookups.ts'
 import { readOperationStates } from '../../src/storage/operation-state.ts'
+import { listOperationIds, type OperationSearch } from '../../src/storage/operations.ts'
 import { purgeRows, readMarked } from '../../src/storage/purge-rows.ts'
 import { markChain, readAgedChains } from '../../src/storage/retention.ts'
 import { claimIntents } from '../../src/storage/run/claim-intents.ts'
@@ -58,7 +60,7 @@ beforeAll(async () => {
       insert into operation_dependencies (tenant_id, operation_id, after_id, ended_as)
         select 1, id, lag(id, 1, uuid_v7_floor(now())) over (order by g), case when g % 100 > 0 then 'succeeded' end from ids;
       insert into operation_items (tenant_id, operation_id, ord, item_key, effect_key, input, input_hash)
-        select 1, id, o, 'i' || o, g || ':' || o, '{}', 'h' from ids, generate_series(0, 1) o;
+        select 1, id, o, case o when 0 then 'i0' else 'unique:' || g end, g || ':' || o, '{}', 'h' from ids, generate_series(0, 1) o;
       insert into operation_shards (tenant_id, operation_id, shard, type, type_version, from_ord, to_ord, cursor, state,
           lease_owner, lease_expires_at, lease_epoch, lease_ms, in_flight, waiting)
         select 1, id, 0, 'grant', 1, 0, 2, case g % 30 when 0 then 2 else 0 end, case g % 30 when 0 then 'leased' else 'ready' end,
@@ -123,7 +125,16 @@ const plansOf = async (work: (connection: Connection) => Promise<unknown>): Prom
         plans.push(rows.map((row) => row['QUERY PLAN']).join('\n'))
         return [] as T[]
       }
-      await work({ sql: explaining, script } as Connection).catch(() => {}) // it finds no row in the plan
+      // what is composed is explained as it is sent; its parameters are numbered in order
+      const db = drizzle(async (text, parameters) => {
+        const strings = text.split(/\$\d+/)
+        await explaining(
+          Object.assign([...strings], { raw: strings }) as unknown as TemplateStringsArray,
+          ...parameters,
+        )
+        return { rows: [] }
+      })
+      await work({ sql: explaining, script, db } as unknown as Connection).catch(() => {}) // it finds no row in the plan
       throw new Error('rolled back')
     })
     .catch((error: Error) => {
@@ -137,6 +148,12 @@ const readWhole = (plan: string): string[] =>
   [...plan.matchAll(/Seq Scan on (\w+)/g)]
     .map(([, table = '']) => table.replace(/_\d{6}$|_default$/, ''))
     .filter((table) => BIG_TABLES.includes(table))
+
+const search = (change: Partial<OperationSearch>): OperationSearch => ({
+  ...{ status: [], type: null, requestedBy: null, labels: {}, createdAfter: null, createdBefore: null, replayOf: null },
+  ...{ itemKey: null, effectKey: null },
+  ...change,
+})
 
 /** A take of webhooks as far as its statements, each of which finds nothing in a plan. */
 const takeWebhooks = (connection: Connection) => {
@@ -211,6 +228,9 @@ test.each<[string, (connection: Connection) => Promise<unknown>]>([
         [1, 2, 3].map(() => ({ tenantId: TENANT, id: uuidv7() })),
       ),
   ],
+  ['the list of operations', (c) => listOperationIds(c, TENANT, search({}), null, 51)],
+  ['the search by an item key', (c) => listOperationIds(c, TENANT, search({ itemKey: 'unique:7' }), null, 51)],
+  ['the search by an effect key', (c) => listOperationIds(c, TENANT, search({ effectKey: 'old:7' }), null, 51)],
   ['settle', (c) => readSettleFacts(c, TENANT, shard.operationId)],
   ['due lookups', (c) => takeDueLookups(c, { types: ['grant'], limit: 64, holdMs: 1_000, only: null })],
   [

@@ -3,7 +3,7 @@ import { z } from 'zod'
 import { AppError } from '../../domain/errors.ts'
 import { parseId } from '../../domain/ids.ts'
 import { isFinal, isSettled, OPERATION_STATUSES } from '../../domain/operation.ts'
-import type { OperationFilters } from '../../services/requests.ts'
+import type { OperationSearch } from '../../services/requests.ts'
 import type { OperationView } from '../../services/views.ts'
 import { type App, JSON_TYPE, type RouteDeps, refusals } from '../app.ts'
 import { etagOf, matchVersionOf, noneMatchHits } from '../conditions.ts'
@@ -99,6 +99,8 @@ const ListQuery = z
     created_after: timeField.optional(),
     created_before: timeField.optional(),
     replay_of: filterField.optional().describe('The id of an operation.'),
+    item_key: filterField.optional().describe('Operations that have an item with this key.'),
+    effect_key: filterField.optional().describe('The operation that was the last to send this effect.'),
     ...pageFields,
   })
   .catchall(z.string())
@@ -114,7 +116,7 @@ const ListQuery = z
       context.addIssue({ code: 'custom', message: `at most ${MAX_LABELS} labels can be asked for`, path: [] })
   })
 
-const toOperationFilters = (query: z.infer<typeof ListQuery>): OperationFilters => ({
+const toOperationFilters = (query: z.infer<typeof ListQuery>): OperationSearch => ({
   status: query.status ?? [],
   type: query.type ?? null,
   requestedBy: query.requested_by ?? null,
@@ -127,6 +129,8 @@ const toOperationFilters = (query: z.infer<typeof ListQuery>): OperationFilters 
   createdAfter: query.created_after ?? null,
   createdBefore: query.created_before ?? null,
   replayOf: query.replay_of === undefined ? null : parseId('op', query.replay_of),
+  itemKey: query.item_key ?? null,
+  effectKey: query.effect_key ?? null,
 })
 
 const OperationPosition = z.object({ createdAt: dbTimeField, id: z.uuid() })
