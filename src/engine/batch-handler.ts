@@ -3,7 +3,7 @@ import type { BatchResult, BatchRun, OperationType, TransactionSql } from '../do
 import type { Parameter, Sql } from '../storage/connection.ts'
 import { abortsBatch, faultCode } from '../storage/database-faults.ts'
 import type { BatchOutcome } from '../storage/run/transactional.ts'
-import { failureFate } from './reports.ts'
+import { failureFate } from '../services/outcome-reports.ts'
 import type { BatchEntry, TransactionalExecutor } from './transactional.ts'
 
 const MESSAGE_MAX = 500

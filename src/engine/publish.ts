@@ -9,8 +9,8 @@ import { type RunnableItem, readPosition } from '../storage/run/window.ts'
 import type { RunContext } from './context.ts'
 import type { HeldShard } from './held-shard.ts'
 import { MeasuredBytes, withDeadline } from './measured-bytes.ts'
-import { patiently, workerEvidence, writePatiently } from './outcomes.ts'
-import { sentReport, unsentReport } from './reports.ts'
+import { patiently, writePatiently } from './outcomes.ts'
+import { sentReport, unsentReport, workerEvidence } from '../services/outcome-reports.ts'
 import { runSuspected, workerCrash } from './suspects.ts'
 
 type ArtifactExecutor = Extract<Executor, { kind: 'artifact' }>

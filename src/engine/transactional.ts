@@ -21,11 +21,11 @@ import {
   readRetryAttempts,
   readWindow,
 } from '../storage/run/window.ts'
-import { assertWindow } from './assert-window.ts'
+import { assertWindow } from '../services/assert-window.ts'
 import { executeBatch } from './batch-handler.ts'
 import type { RunContext } from './context.ts'
 import type { HeldShard } from './held-shard.ts'
-import { failureFate } from './reports.ts'
+import { failureFate } from '../services/outcome-reports.ts'
 import { charge, uncharge, workerCrash } from './suspects.ts'
 
 export type TransactionalExecutor = Extract<Executor, { kind: 'transactional' }>

@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { patiently, returnUnclear, workerEvidence, writePatiently } from '../../../src/engine/outcomes.ts'
+import { patiently, returnUnclear, writePatiently } from '../../../src/engine/outcomes.ts'
+import { workerEvidence } from '../../../src/services/outcome-reports.ts'
 import { convergeEvidence } from '../../../src/services/converge.ts'
 import { report } from '../../../src/services/evidence-reports.ts'
 import type { Report } from '../../../src/storage/run/converge.ts'
