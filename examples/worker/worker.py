@@ -52,6 +52,7 @@ me["worker"] = ask("/worker/claims", me)[1]["worker"]
 print("ready", flush=True)
 while not stopping:
     asked, answer = ask("/worker/claims", me)
+    me["worker"] = answer["worker"]
     while answer["batch"]:
         batch = answer["batch"]
         results = [send(item, asked) for item in batch["items"]]

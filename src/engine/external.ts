@@ -20,17 +20,17 @@
 import { sendByMs } from '../domain/lease.ts'
 import { hasStep } from '../domain/steps.ts'
 import { probe } from '../probe.ts'
+import { assertWindow } from '../services/assert-window.ts'
+import { sentReport, unknownStep, unsentReport } from '../services/outcome-reports.ts'
 import { reserveCalls } from '../storage/rate-limits.ts'
 import { claimIntents } from '../storage/run/claim-intents.ts'
 import { claimRetries, explainKnownKeys } from '../storage/run/claim-retries.ts'
 import type { Report } from '../storage/run/converge.ts'
 import { type RunnableItem, readDueRetries, readItems, readRetryAttempts, readWindow } from '../storage/run/window.ts'
-import { assertWindow } from '../services/assert-window.ts'
 import { type ClaimedItem, openCalls, type Sender } from './calls.ts'
 import type { RunContext } from './context.ts'
 import type { HeldShard } from './held-shard.ts'
 import { returnUnclear, writePatiently } from './outcomes.ts'
-import { sentReport, unknownStep, unsentReport } from '../services/outcome-reports.ts'
 
 /** Items read ahead of the cursor. */
 const READ_AHEAD = 500

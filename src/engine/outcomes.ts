@@ -1,12 +1,12 @@
 /** How a run brings the outcomes of its sends home, whatever state the database and the lease are in. */
 import { probe } from '../probe.ts'
 import { convergeEvidence } from '../services/converge.ts'
+import { unsentReport, workerEvidence } from '../services/outcome-reports.ts'
 import { abortsBatch } from '../storage/database-faults.ts'
 import type { Report } from '../storage/run/converge.ts'
 import { readOwnIntents } from '../storage/run/window.ts'
 import type { RunContext } from './context.ts'
 import type { HeldShard } from './held-shard.ts'
-import { unsentReport, workerEvidence } from '../services/outcome-reports.ts'
 
 /** An outcome that cannot be written is kept and tried for so long; then a takeover will call it uncertain. */
 const WRITE_PATIENCE_MS = 120_000

@@ -105,7 +105,8 @@ const externalPart = (definition: DeclarativeDefinition, scope: TemplateScope, o
     throw new DefinitionError('effect', `${definition.effect} needs code: write the type with defineOperationType`)
   }
   if (remote !== undefined) {
-    if (http !== undefined) throw new DefinitionError('http', 'must not stand beside remote: its workers make the calls')
+    if (http !== undefined)
+      throw new DefinitionError('http', 'must not stand beside remote: its workers make the calls')
     return compileRemote(remote, scope, outbound)
   }
   if (http === undefined) throw new DefinitionError('http', 'is required for effect external, or remote in its place')

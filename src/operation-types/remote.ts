@@ -24,7 +24,12 @@ export const compileRemote = (remote: RemoteDefinition, scope: TemplateScope, ou
     step: name,
     // no worker of ours runs such an item: see startEngine
     send: async () => ({ outcome: { state: 'unsent' as const }, downstreamError: false }),
-    ...compileLookup(lookup, { scope, outbound, callTimeoutMs, field: remote.steps ? `remote.steps.${index}` : 'remote' }),
+    ...compileLookup(lookup, {
+      scope,
+      outbound,
+      callTimeoutMs,
+      field: remote.steps ? `remote.steps.${index}` : 'remote',
+    }),
   }))
   return {
     provider: remote,

@@ -15,11 +15,11 @@ import {
   listBulkTargets,
   startBulk,
 } from './bulk-actions.ts'
+import { claimWork } from './claim-work.ts'
 import { compensateOperation } from './compensate.ts'
 import type { ServiceContext } from './context.ts'
 import { discard, getDeadLetter, listDeadLetters } from './dead-letters.ts'
 import { decideApproval } from './decide-approval.ts'
-import { claimWork } from './claim-work.ts'
 import { getOperation, openStateReader } from './get-operation.ts'
 import { healthReport } from './health-report.ts'
 import { getIncident, listIncidents, resolveIncident } from './incidents.ts'

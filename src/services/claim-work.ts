@@ -4,6 +4,7 @@ import { AppError } from '../domain/errors.ts'
 import { isRemote, type OperationType } from '../domain/operation-type.ts'
 import { isIsolated, leaseWithinMs, remoteRoom, sendWithinMs } from '../domain/remote-work.ts'
 import { claimExpiredShards, claimReadyShards } from '../storage/run/claim-shards.ts'
+import { endLease } from '../storage/run/end-lease.ts'
 import type { ClaimedShard } from '../storage/run/lease.ts'
 import { readHolding, readLeasesOf } from '../storage/run/remote.ts'
 import { markStarted } from '../storage/settle.ts'
@@ -35,9 +36,10 @@ export const claimWork = async (
   const startedMs = performance.now()
   const key = await context.tokenKey()
   const { types, notRunnable } = chooseTypes(context, request)
-  const ticket: WorkerTicket =
-    request.worker === null ? { tenantId, workerId: randomUUID() } : openWorker(key, tenantId, request.worker)
+  const asked = request.worker === null ? null : openWorker(key, tenantId, request.worker)
   const known = request.leases.map((lease) => openLease(key, tenantId, lease))
+  // under a new name: a claim of the old one that is still on its way must not speak of what is handed out from now on
+  const ticket: WorkerTicket = asked === null || request.lostAnswer ? { tenantId, workerId: randomUUID() } : asked
   await context.database.query((connection) =>
     registerWorker(connection, {
       id: ticket.workerId,
@@ -51,8 +53,8 @@ export const claimWork = async (
   )
   const answer = { worker: sealWorker(key, ticket), notRunnable, batch: null }
   // whoever has no name yet could not say later what it never received
-  if (request.worker === null) return answer
-  if (request.lostAnswer) await returnUnread(context, ticket, known)
+  if (asked === null) return answer
+  if (request.lostAnswer) await returnUnread(context, asked, known)
   const batch = await waitForBatch(context, { ticket, types, key, startedMs }, request)
   return { ...answer, batch }
 }
@@ -81,21 +83,30 @@ const returnUnread = async (
   ticket: WorkerTicket,
   known: readonly LeaseTicket[],
 ): Promise<void> => {
-  const leases = await context.database.query((connection) => readLeasesOf(connection, ticket))
+  const leases = await context.database.query(async (connection) => {
+    await noteRemoteWorker(connection, { id: ticket.workerId, tenantId: ticket.tenantId, state: 'gone' })
+    return readLeasesOf(connection, ticket)
+  })
   for (const { type, ...lease } of leases) {
     const isKnown = known.some(
       ({ operationId, shard, epoch }) =>
         operationId === lease.operationId && shard === lease.shard && epoch === lease.epoch,
     )
     if (isKnown) continue
-    await giveUp(context, holdOf(context, lease, type))
+    await explainInHand(context, holdOf(context, lease, type), 'unsent')
+    await finishHold(context, lease)
   }
 }
 
-/** What was claimed for somebody who never got it goes back as it was. */
-const giveUp = async (context: WorkContext, hold: RemoteHold): Promise<void> => {
+/**
+ * What was claimed for somebody who never got it goes back as it was. A shard that workers have died over keeps their count, so
+ * it is left like a lease that ran out: to finish it would clear the count.
+ */
+const giveUp = async (context: WorkContext, hold: RemoteHold, lease: ClaimedShard, dueInMs = 0): Promise<void> => {
   await explainInHand(context, hold, 'unsent')
-  await finishHold(context, hold.lease)
+  if (lease.claimsBefore === 0) return void (await finishHold(context, lease))
+  const end = { dueInMs, claims: lease.claimsBefore, charge: null }
+  await context.database.query((connection) => endLease(connection, lease, end))
 }
 
 interface Claimer {
@@ -127,7 +138,7 @@ const waitForBatch = async (
       woken = false
       const found = signal.aborted ? null : await claimBatch(context, claimer, request)
       if (found !== null && 'lease' in found) return found
-      if (found !== null && found.again) continue
+      if (found?.again) continue
       const leftMs = until - performance.now()
       if (leftMs <= 0 || signal.aborted) return null
       if (performance.now() - seenMs > PRESENCE_MS) {
@@ -139,10 +150,12 @@ const waitForBatch = async (
       await new Promise<void>((resolve) => {
         const timer = setTimeout(resolve, Math.min(leftMs, found?.afterMs ?? POLL_MS))
         wake = () => {
+          // that there is work does not change that the rate is used up
+          if (found !== null && !signal.aborted) return
           clearTimeout(timer)
           resolve()
         }
-        if (woken && found === null) wake()
+        if (woken) wake()
       })
     }
   } finally {
@@ -168,11 +181,16 @@ const claimBatch = async (context: WorkContext, claimer: Claimer, request: Claim
     context.wakeUps.send('change')
     const first = await firstItems(context, hold, lease, request)
     if (first.items.length > 0 && !request.signal.aborted) return toBatch(hold, lease, first, claimer)
-    await giveUp(context, hold)
-    return first.rateWaitMs === null ? { again: true } : { again: false, afterMs: first.rateWaitMs }
+    if (first.items.length === 0 && first.rateWaitMs === null) {
+      await finishHold(context, lease)
+      return { again: true }
+    }
+    const afterMs = first.rateWaitMs ?? 0
+    await giveUp(context, hold, lease, afterMs)
+    return { again: false, afterMs }
   } catch (error) {
     // nobody has got anything of it; where even this fails the lease runs out, as after a crash
-    await giveUp(context, hold).catch(() => {})
+    await giveUp(context, hold, lease).catch(() => {})
     throw error
   }
 }

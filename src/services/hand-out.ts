@@ -13,13 +13,7 @@ import { claimIntents } from '../storage/run/claim-intents.ts'
 import { claimRetries, explainKnownKeys } from '../storage/run/claim-retries.ts'
 import type { Report } from '../storage/run/converge.ts'
 import type { Holding } from '../storage/run/remote.ts'
-import {
-  type RunnableItem,
-  readDueRetries,
-  readItems,
-  readRetryAttempts,
-  readWindow,
-} from '../storage/run/window.ts'
+import { type RunnableItem, readDueRetries, readItems, readRetryAttempts, readWindow } from '../storage/run/window.ts'
 import { assertWindow } from './assert-window.ts'
 import { convergeEvidence } from './converge.ts'
 import { askBeforeSend, mustAskFirst } from './doubted-send.ts'

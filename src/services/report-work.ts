@@ -9,7 +9,14 @@ import { isIsolated, leaseWithinMs, remoteRoom, sendWithinMs } from '../domain/r
 import { othersWait } from '../storage/run/claim-shards.ts'
 import type { Report } from '../storage/run/converge.ts'
 import { acknowledgeStops, renewLeases } from '../storage/run/heartbeat.ts'
-import { findStalled, type Holding, readHolding, readSentEffects, type SentEffect } from '../storage/run/remote.ts'
+import {
+  advanceEpoch,
+  findStalled,
+  type Holding,
+  readHolding,
+  readSentEffects,
+  type SentEffect,
+} from '../storage/run/remote.ts'
 import { addTypeMinutes, emptyDelta } from '../storage/type-minutes.ts'
 import { noteRemoteWorker } from '../storage/worker-presence.ts'
 import { batchView, type WorkContext } from './claim-work.ts'
@@ -20,7 +27,7 @@ import type { Principal } from './principal.ts'
 import { explainInHand, finishHold, holdOf, type RemoteHold, runnableOf } from './remote-hold.ts'
 import type { GiveBackWorkRequest, ReportWorkRequest, WorkResult } from './requests.ts'
 import type { ReportedWorkView, WorkBatchView } from './views.ts'
-import { type LeaseTicket, openLease } from './worker-tokens.ts'
+import { type LeaseTicket, openLease, sealLease } from './worker-tokens.ts'
 
 /** As long as a worker process keeps a shard while others wait. */
 const TURN_MS = 10_000
@@ -33,13 +40,11 @@ export const reportWork = async (
 ): Promise<ReportedWorkView> => {
   const startedMs = performance.now()
   const key = await context.tokenKey()
-  const ticket = openLease(key, tenantId, request.lease)
+  const asked = openLease(key, tenantId, request.lease)
+  const written = await writeResults(context, holdOf(context, asked, asked.type), request.results)
+  const ticket = request.lostAnswer ? await returnUnread(context, asked, request.inHand) : asked
+  if (ticket === null) return { ...LOST, ...written }
   const hold = holdOf(context, ticket, ticket.type)
-  const written = await writeResults(context, hold, request.results)
-  if (request.lostAnswer) {
-    const kept = new Set(request.inHand.map(({ effectKey, send }) => `${send} ${effectKey}`))
-    await explainInHand(context, hold, 'unsent', ({ effectKey, send }) => kept.has(`${send} ${effectKey}`))
-  }
   const { holding, readMs, stalled } = await renew(context, { ticket, hold }, request.stopSeen)
   if (holding === null) return { ...LOST, ...written }
   const within = leaseWithinMs({
@@ -56,7 +61,26 @@ export const reportWork = async (
       return { ...LOST, ...written, leaseState: 'finished', dueInMs }
     }
   }
-  return answerNow(context, ticket, { ...written, ...next, leaseWithinMs: within })
+  return answerNow(context, ticket, { ...written, ...next, lease: sealLease(key, ticket), leaseWithinMs: within })
+}
+
+/**
+ * What an answer that was never read had handed out goes back. Under a new epoch: a call of the worker that is still on its way,
+ * and says the same of an earlier moment, must not speak of what is handed out from now on. Null: the lease is lost.
+ */
+const returnUnread = async (
+  context: WorkContext,
+  asked: LeaseTicket,
+  inHand: ReportWorkRequest['inHand'],
+): Promise<LeaseTicket | null> => {
+  const epoch = await advanceEpoch(context.database, asked)
+  if (epoch === null) return null
+  const ticket = { ...asked, epoch }
+  const kept = new Set(inHand.map(({ effectKey, send }) => `${send} ${effectKey}`))
+  await explainInHand(context, holdOf(context, ticket, ticket.type), 'unsent', ({ effectKey, send }) =>
+    kept.has(`${send} ${effectKey}`),
+  )
+  return ticket
 }
 
 /** The holder ends its lease in order. Errors: lease-not-found, unknown-operation-type. */
@@ -70,10 +94,11 @@ export const giveBackWork = async (
   const written = await writeResults(context, hold, request.results)
   await explainInHand(context, hold, request.rest)
   const finished = await finishHold(context, ticket)
-  return { ...LOST, ...written, ...(finished && { leaseState: 'finished', dueInMs: finished.dueInMs }) }
+  return { ...LOST, ...written, ...(finished && { leaseState: 'finished' as const, dueInMs: finished.dueInMs }) }
 }
 
 const LOST: ReportedWorkView = {
+  lease: null,
   leaseState: 'lost',
   stop: null,
   giveBack: false,
@@ -131,7 +156,14 @@ const oneOfEachItem = (said: readonly Said[]): Said[][] => {
  */
 const reportOf = ({ type }: RemoteHold, effect: SentEffect, { send, outcome }: WorkResult): Report => {
   const resend = effect.inFlight ? effect.resend : type.providerIdempotentMs > 0 && send > 1
-  const intent = { ord: effect.ord, effectKey: effect.effectKey, send, key: effect.key, attempt: effect.attempt, resend }
+  const intent = {
+    ord: effect.ord,
+    effectKey: effect.effectKey,
+    send,
+    key: effect.key,
+    attempt: effect.attempt,
+    resend,
+  }
   return outcome.state === 'unsent' ? unsentReport(intent) : sentReport(type, intent, outcomeOf(outcome))
 }
 
@@ -257,16 +289,17 @@ const isTurnOver = async ({ database }: WorkContext, ticket: LeaseTicket, { type
 const answerNow = async (
   { database }: WorkContext,
   ticket: LeaseTicket,
-  answer: { recorded: number; unknown: string[]; batch: WorkBatchView | null; giveBack: boolean; leaseWithinMs: number },
+  answer: Pick<ReportedWorkView, 'lease' | 'recorded' | 'unknown' | 'batch' | 'giveBack' | 'leaseWithinMs'>,
 ): Promise<ReportedWorkView> => {
-  const { recorded, unknown, batch, giveBack } = answer
+  const { lease, recorded, unknown, batch, giveBack, leaseWithinMs: within } = answer
   const now = await database.query((connection) => readHolding(connection, ticket))
   if (now === null) return { ...LOST, recorded, unknown }
   return {
+    lease: batch?.lease ?? lease,
     leaseState: 'held',
     stop: now.stopRequested,
     giveBack,
-    leaseWithinMs: answer.leaseWithinMs,
+    leaseWithinMs: within,
     recorded,
     unknown,
     inHand: now.inFlight,

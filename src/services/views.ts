@@ -243,6 +243,8 @@ export interface ClaimedWorkView {
 }
 
 export interface ReportedWorkView {
+  /** To name from now on; null: it is over. */
+  lease: string | null
   /** `finished`: the lease was given back. */
   leaseState: 'held' | 'finished' | 'lost'
   stop: 'pause' | 'cancel' | null

@@ -1,5 +1,4 @@
 /** `POST /worker/heartbeat`: renews leases of a worker elsewhere, and tells it of stops. The contract is docs/worker-api.md. */
-import { AppError } from '../domain/errors.ts'
 import { leaseWithinMs } from '../domain/remote-work.ts'
 import { acknowledgeStops, renewLeases } from '../storage/run/heartbeat.ts'
 import { findStalled, readHolding } from '../storage/run/remote.ts'
@@ -26,7 +25,6 @@ export const beatWork = async (
   const { workerId } = openWorker(key, tenantId, request.worker)
   const held = request.leases.map(({ lease, stopSeen }) => {
     const ticket = openLease(key, tenantId, lease)
-    if (ticket.workerId !== workerId) throw new AppError('lease-not-found', 'the lease is that of another worker')
     return { lease, stopSeen, ticket, type: holdOf(context, ticket, ticket.type).type }
   })
   return context.database.query(async (connection) => {
@@ -37,7 +35,11 @@ export const beatWork = async (
       held.map(({ ticket, type }) => ({ ...ticket, stallMs: type.stallMs })),
     )
     const moving = held.filter((_lease, index) => !stalled.has(index)).map(({ ticket }) => ticket)
-    if (moving.length > 0) await renewLeases(connection, workerId, moving)
+    // after a lost answer a worker has a new name, and may still hold leases under its old one
+    for (const owner of new Set(moving.map((lease) => lease.workerId))) {
+      const owned = moving.filter((lease) => lease.workerId === owner)
+      await renewLeases(connection, owner, owned)
+    }
     const seen = held.flatMap(({ ticket, stopSeen }) => (stopSeen === null ? [] : [{ ...ticket, stop: stopSeen }]))
     if (seen.length > 0) await acknowledgeStops(connection, seen)
     const readMs = performance.now()

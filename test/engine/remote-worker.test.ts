@@ -48,7 +48,10 @@ const startWorker = async (): Promise<ChildProcess> => {
 }
 
 const mails = (name: string, count: number, input: Record<string, number | string> = {}): TestItem[] =>
-  Array.from({ length: count }, (_, n) => ({ key: `${name}-${n}`, input: { to: `${name}-${n}@example.org`, ...input } }))
+  Array.from({ length: count }, (_, n) => ({
+    key: `${name}-${n}`,
+    input: { to: `${name}-${n}@example.org`, ...input },
+  }))
 
 test(
   'a worker in Python that is killed in the middle leaves what it had in hand uncertain, and nothing is sent twice',
@@ -112,7 +115,11 @@ test(
     }))
     const { id } = await service.submit('welcome-mail', items)
     await untilStatus(service, id, 'reconciliation_required')
-    const states = [...(await service.items(id)).values()].map(({ key, state, failureClass }) => [key, state, failureClass])
+    const states = [...(await service.items(id)).values()].map(({ key, state, failureClass }) => [
+      key,
+      state,
+      failureClass,
+    ])
     expect(states).toEqual([
       ['mode-ok', 'applied', null],
       ['mode-reject', 'failed', 'validation_rejected'],

@@ -82,7 +82,11 @@ describe('the requests of workers elsewhere', () => {
       '/results/0/failure_class',
     ],
     ['/worker/results', { lease: 'l', results: [{ ...sent, send: 0, state: 'unsent' }] }, '/results/0/send'],
-    ['/worker/results', { lease: 'l', results: [{ ...sent, state: 'unsent', effect_ref: 'r' }] }, '/results/0/effect_ref'],
+    [
+      '/worker/results',
+      { lease: 'l', results: [{ ...sent, state: 'unsent', effect_ref: 'r' }] },
+      '/results/0/effect_ref',
+    ],
     [
       '/worker/results',
       {
@@ -96,7 +100,10 @@ describe('the requests of workers elsewhere', () => {
     ],
     [
       '/worker/results',
-      { lease: 'l', results: Array.from({ length: 501 }, (_, n) => ({ effect_key: `${n}`, send: 1, state: 'unsent' })) },
+      {
+        lease: 'l',
+        results: Array.from({ length: 501 }, (_, n) => ({ effect_key: `${n}`, send: 1, state: 'unsent' })),
+      },
       '/results',
     ],
     ['/worker/heartbeat', { worker: 'w', leases: [{ lease: 'l' }, { lease: 'l' }] }, '/leases'],

@@ -32,7 +32,10 @@ export const applied = ({ effectKey, send }: HandedItemView): WorkResult => ({
   durationMs: 12,
 })
 
-export const said = (item: HandedItemView, outcome: WorkResult['outcome']): WorkResult => ({ ...applied(item), outcome })
+export const said = (item: HandedItemView, outcome: WorkResult['outcome']): WorkResult => ({
+  ...applied(item),
+  outcome,
+})
 
 export interface RemoteWorker {
   /** Its token. */

@@ -34,9 +34,9 @@ const codeOf = (work: () => unknown): string => {
 describe('the token of a lease', () => {
   const token = sealLease(KEY, ticket)
   const [kind = '', payload = '', mac = ''] = token.split('.')
-  const forged = Buffer.from(
-    Buffer.from(payload, 'base64url').toString('utf8').replace('[7,', '[8,'),
-  ).toString('base64url')
+  const forged = Buffer.from(Buffer.from(payload, 'base64url').toString('utf8').replace('[7,', '[8,')).toString(
+    'base64url',
+  )
 
   test('says all that was put into it, and fits its limit', () => {
     expect(openLease(KEY, 7, token)).toEqual(ticket)

@@ -47,6 +47,7 @@ export const ClaimedWorkResource = z
 
 export const ReportedWorkResource = z
   .object({
+    lease: z.string().nullable().describe('To name from now on; null: it is over.'),
     lease_state: openEnum(
       ['held', 'finished', 'lost'],
       '`lost`: somebody else holds the shard, or might by now; results were kept.',
@@ -99,6 +100,7 @@ export const toClaimedWork = (view: ClaimedWorkView): z.infer<typeof ClaimedWork
 })
 
 export const toReportedWork = (view: ReportedWorkView): z.infer<typeof ReportedWorkResource> => ({
+  lease: view.lease,
   lease_state: view.leaseState,
   stop: view.stop,
   give_back: view.giveBack,

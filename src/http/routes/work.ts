@@ -35,7 +35,10 @@ const ClaimBody = z
   .strictObject({
     worker: tokenField.optional().describe('Of the first answer. Without it the call registers, and takes nothing.'),
     host: textField(MAX_HOST_BYTES),
-    pid: z.int().min(0).max(2 ** 31 - 1),
+    pid: z
+      .int()
+      .min(0)
+      .max(2 ** 31 - 1),
     code_version: textField(MAX_CODE_VERSION_BYTES).describe('Of the worker; shown with it.'),
     types: z
       .array(z.strictObject({ name: textField(MAX_TYPE_NAME_BYTES), version: z.int().min(1).max(1_000_000) }))

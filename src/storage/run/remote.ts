@@ -4,6 +4,7 @@
  */
 import { ints, texts } from '../array-literal.ts'
 import type { Connection } from '../connection.ts'
+import type { Database } from '../database.ts'
 import type { ClaimedShard, Lease, ShardKey } from './lease.ts'
 
 /** A shard as its holder finds it, with what is left of the lease. */
@@ -34,6 +35,35 @@ export const readHolding = async ({ sql }: Connection, lease: Lease): Promise<Ho
     where s.tenant_id = ${lease.tenantId} and s.operation_id = ${lease.operationId}::uuid and s.shard = ${lease.shard}
       and s.state = 'leased' and s.lease_epoch = ${lease.epoch} and s.lease_owner = ${lease.workerId}::uuid`
   return row ?? null
+}
+
+/**
+ * Goes on with a lease under the next epoch, with all that is in flight in it. Whatever was asked for under the old one and is
+ * still on its way claims nothing any more, and speaks of nothing that is handed out from now on. Null: the lease is lost.
+ */
+export const advanceEpoch = async (database: Database, lease: Lease): Promise<number | null> => {
+  const [row] = await database.lockThenWork((sql) => ({
+    lock: sql`
+      select 1 from operation_shards
+      where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and shard = ${lease.shard}
+      for no key update`,
+    work: sql<{ lease_epoch: string }>`
+      with mine as (
+        update operation_shards set lease_epoch = lease_epoch + 1, version = version + 1
+        where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and shard = ${lease.shard}
+          and state = 'leased' and lease_epoch = ${lease.epoch} and lease_owner = ${lease.workerId}::uuid
+        returning tenant_id, operation_id, shard, lease_epoch),
+      held as materialized (
+        select e.tenant_id, e.effect_key, m.lease_epoch
+        from mine m join effects e on e.tenant_id = m.tenant_id and e.operation_id = m.operation_id and e.shard = m.shard
+        where e.state = 'intent' and e.lease_epoch = ${lease.epoch}
+        order by e.effect_key for no key update of e),
+      moved as (
+        update effects e set lease_epoch = h.lease_epoch from held h
+        where e.tenant_id = h.tenant_id and e.effect_key = h.effect_key)
+      select lease_epoch from mine`,
+  }))
+  return row ? Number(row.lease_epoch) : null
 }
 
 /** The leases of a worker, with their types. */
