@@ -8,10 +8,9 @@ import { principal, type TestService } from './service.ts'
 
 export const CALL_TIMEOUT_MS = 500
 
-/** A type whose items are run elsewhere. The effect key of an item is its own key. */
+/** A type whose items are run elsewhere, under leases of 30 s. The effect key of an item is its own key. */
 export const remoteType = (name: string, figures: Partial<OperationType> = {}): OperationType =>
   plantedType(name, {
-    leaseMs: 5_000,
     concurrency: 2,
     retry: { maxAttempts: 3, baseMs: 1, maxMs: 1 },
     executor: {
