@@ -104,7 +104,7 @@ const returnUnread = async (
  */
 const giveUp = async (context: WorkContext, hold: RemoteHold, lease: ClaimedShard, dueInMs = 0): Promise<void> => {
   await explainInHand(context, hold, 'unsent')
-  if (lease.claimsBefore === 0) return void (await finishHold(context, lease))
+  if (lease.claims < 2) return void (await finishHold(context, lease))
   const end = { dueInMs, claims: lease.claimsBefore, charge: null }
   await context.database.query((connection) => endLease(connection, lease, end))
 }
