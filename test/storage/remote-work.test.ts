@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { OperationType } from '../../src/domain/operation-type.ts'
+import type { LookupOutcome, OperationType } from '../../src/domain/operation-type.ts'
 import type { Principal } from '../../src/services/principal.ts'
 import { recoverRemoteShards } from '../../src/services/recover-remote.ts'
 import type { WorkBatchView } from '../../src/services/views.ts'
@@ -463,6 +463,25 @@ describe('results', () => {
     expect((await service.view(id)).counts.applied).toBe(1)
   })
 
+  test('for a send that another operation has repeated since are kept as a suspected duplicate', async () => {
+    const items = someItems(1)
+    const { id } = await service.submit('plain', items)
+    const worker = await registerRemoteWorker(service, [types.plain])
+    const batch = await worker.take()
+    await service.services.giveBackWork(principal, { lease: batch.lease, results: [], rest: 'uncertain' })
+    const [doubt] = await service.cases(id)
+    const resolution = { resolution: 'not_applied' as const, evidenceRef: 'ticket 1', effectRef: null, note: null }
+    await service.services.resolveCase(principal, doubt?.id ?? '', { ...resolution, retry: false })
+    const { id: laterId } = await service.submit('plain', items)
+    const later = await worker.take()
+    expect(later.items).toMatchObject([{ send: 2 }])
+    expect(await worker.report(batch, batch.items.map(applied))).toMatchObject({ recorded: 0, unknown: [] })
+    const causes = (await service.cases(id)).map(({ cause, status }) => `${cause} ${status}`).sort()
+    expect(causes).toEqual(['duplicate_suspected open', 'send_outcome_unknown resolved'])
+    await worker.report(later, later.items.map(applied))
+    expect((await service.view(laterId)).status).toBe('succeeded')
+  })
+
   test('of a resend that are not "applied" leave it uncertain, also when they come late', async () => {
     const { id } = await service.submit('resending', someItems(1))
     const worker = await registerRemoteWorker(service, [types.resending])
@@ -551,4 +570,52 @@ test('a worker is listed with what it said of itself, and as gone when it said s
   expect(await listed()).toMatchObject({ host: 'elsewhere', pid: 4_711, codeVersion: 'w1', state: 'active', leases: 0 })
   await service.services.beatWork(principal, { worker: worker.token, state: 'gone', leases: [] })
   expect(await listed()).toMatchObject({ state: 'gone' })
+})
+
+test('after a restore, what may have been sent in the lost time is asked about before it is handed out', async () => {
+  const answers: Record<string, LookupOutcome> = {
+    found: { state: 'applied', evidenceRef: 'lookup 1' },
+    absent: { state: 'absent', evidenceRef: 'lookup 2' },
+    unsure: { state: 'unknown', reasonCode: 'PROCESSING' },
+  }
+  const doubted = remoteType('doubted', {
+    concurrency: 10,
+    executor: {
+      kind: 'external',
+      remote: true,
+      callTimeoutMs: 500,
+      send: () => Promise.reject(new Error('nobody here sends')),
+      lookup: {
+        afterMs: 0,
+        timeoutMs: 500,
+        find: async ({ effectKey }) => answers[effectKey] ?? { state: 'unknown', reasonCode: 'NO_ANSWER' },
+      },
+    },
+  })
+  const restored = await openTestService({ types: [doubted] })
+  try {
+    const { id } = await restored.submit(
+      'doubted',
+      Object.keys(answers).map((key) => ({ key })),
+    )
+    await restored.database.query(async ({ sql }) => {
+      await sql`update operations set created_at = now() - interval '1 hour'`
+      await sql`
+        insert into restores (restored_at, lost_since, doubt_until)
+        values (now() - interval '10 minutes', now() - interval '20 minutes', now())`
+    })
+    const worker = await registerRemoteWorker(restored, [doubted])
+    const batch = await worker.take()
+    expect(keysOf(batch)).toEqual(['absent'])
+    await worker.report(batch, batch.items.map(applied))
+    const reasons = (await restored.ledger(id)).map(({ itemKey, state, reasonCode }) => [itemKey, state, reasonCode])
+    expect(reasons).toEqual([
+      ['found', 'applied', 'FOUND_AFTER_RESTORE'],
+      ['absent', 'applied', null],
+      ['unsure', 'uncertain', 'DATABASE_RESTORED'],
+    ])
+    await expectConserved(restored, id)
+  } finally {
+    await restored.close()
+  }
 })
