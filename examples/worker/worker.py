@@ -37,8 +37,8 @@ def send(item, asked):
     if stopping or time.monotonic() >= asked + item["send_within_ms"] / 1000:
         return {**result, "state": "unsent"}  # too late: somebody may take it for never sent
     try:
-        # half a second to connect and half to answer: the call_timeout_ms of the type
-        done = call(provider, item["input"], 0.5, {"Idempotency-Key": item["effect_key"]})
+        # two seconds to connect and two to answer: the call_timeout_ms of the type
+        done = call(provider, item["input"], 2, {"Idempotency-Key": item["effect_key"]})
         return {**result, "state": "applied", "effect_ref": str(done["id"])}
     except urllib.error.HTTPError as refusal:
         if refusal.code in (400, 422):

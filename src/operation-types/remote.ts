@@ -20,7 +20,10 @@ export const compileRemote = (remote: RemoteDefinition, scope: TemplateScope, ou
     }
     assertSteps(remote.steps, { field: 'remote.steps', compensates: false })
   }
-  const effects = (remote.steps ?? [{ name: '', lookup: remote.lookup }]).map(({ name, lookup }, index) => ({
+  const steps: readonly { name: string; lookup?: LookupDefinition | undefined }[] = remote.steps ?? [
+    { name: '', lookup: remote.lookup },
+  ]
+  const effects = steps.map(({ name, lookup }, index) => ({
     step: name,
     // no worker of ours runs such an item: see startEngine
     send: async () => ({ outcome: { state: 'unsent' as const }, downstreamError: false }),

@@ -55,6 +55,7 @@ describe('a type with `remote`', () => {
       leaseMs: 30_000,
     })
     expect(isRemote(type)).toBe(true)
+    expect(isRemote({ executor: { kind: 'transactional', runBatch: async () => undefined } })).toBe(false)
     if (type.executor.kind !== 'external') throw new Error('it is not external')
     expect(type.executor).toMatchObject({ callTimeoutMs: 5_000, lookup: null, remote: true })
     expect(await type.executor.send({ ...call, step: '' })).toEqual({
