@@ -40,7 +40,8 @@ afterAll(async () => {
 const startWorker = async (): Promise<ChildProcess> => {
   const worker = spawn('python3', [`${EXAMPLE}worker.py`, api.url, `${provider.url}/grants`], {
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { PATH: '/usr/bin:/bin:/usr/local/bin' },
+    // where a Python is, and what its launcher needs
+    env: { PATH: process.env.PATH, HOME: process.env.HOME },
   })
   workers.add(worker)
   await waitForLine(worker, /^ready$/)
