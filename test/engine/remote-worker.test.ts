@@ -40,8 +40,8 @@ afterAll(async () => {
 const startWorker = async (): Promise<ChildProcess> => {
   const worker = spawn('python3', [`${EXAMPLE}worker.py`, api.url, `${provider.url}/grants`], {
     stdio: ['ignore', 'pipe', 'pipe'],
-    // where a Python is, and what its launcher needs
-    env: { PATH: process.env.PATH, HOME: process.env.HOME },
+    // the system's Python first: a launcher before it would be what is killed
+    env: { PATH: `/usr/bin:/bin:${process.env.PATH}`, HOME: process.env.HOME },
   })
   workers.add(worker)
   await waitForLine(worker, /^ready$/)
