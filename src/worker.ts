@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { hostname } from 'node:os'
 import { loadConfigFromProcess } from './config.ts'
+import { isRemote } from './domain/operation-type.ts'
 import { WORKER_BEAT_MS } from './engine/heartbeat.ts'
 import { startEngine } from './engine/loop.ts'
 import { openTypeMeter } from './engine/type-meter.ts'
@@ -56,7 +57,10 @@ await runEntry(async () => {
       host: hostname(),
       pid: process.pid,
       codeVersion,
-      types: types.list().map((type) => `${type.name}@${type.version}`),
+      types: types
+        .list()
+        .filter((type) => !isRemote(type))
+        .map((type) => `${type.name}@${type.version}`),
       beatMs: WORKER_BEAT_MS,
     },
     concurrency: config.workerConcurrency,

@@ -18,6 +18,8 @@ export const ERROR_CODES = [
   'operation-type-not-found',
   'callback-not-configured',
   'webhook-delivery-not-found',
+  'worker-not-found',
+  'lease-not-found',
   'artifact-not-found',
   'artifact-not-published',
   'artifact-gone',

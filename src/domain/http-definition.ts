@@ -99,6 +99,21 @@ const httpSchema = z.strictObject({
   no_compensation: policyShape.no_compensation,
 })
 export type HttpDefinition = z.infer<typeof httpSchema>
+
+/** Its items are run by workers that ask for them over HTTP; what became of a doubtful one is still asked from here. */
+const remoteSchema = z.strictObject({
+  call_timeout_ms: int(TYPE_LIMITS.callTimeoutMs).optional(),
+  lookup: effectShape.lookup,
+  steps: z
+    .array(z.strictObject({ ...stepShape, lookup: effectShape.lookup }))
+    .min(STEPS_RANGE.min)
+    .max(STEPS_RANGE.max)
+    .optional(),
+  callback: callbackSchema.optional(),
+  ...providerShape,
+  no_compensation: policyShape.no_compensation,
+})
+export type RemoteDefinition = z.infer<typeof remoteSchema>
 export type EffectDefinition = z.infer<z.ZodObject<typeof effectShape>>
 
 /** One entry of a YAML or JSON type file. */
@@ -107,5 +122,7 @@ export const declarativeTypeSchema = z.strictObject({
   input: z.union([z.record(z.string(), z.unknown()), z.boolean()]).optional(),
   effect_key: z.string().min(1).max(TYPE_LIMITS.textLength).optional(),
   http: httpSchema.optional(),
+  /** Instead of `http`. */
+  remote: remoteSchema.optional(),
 })
 export type DeclarativeDefinition = z.infer<typeof declarativeTypeSchema>

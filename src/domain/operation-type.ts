@@ -146,6 +146,8 @@ export interface ArtifactFile {
 export type Executor =
   | {
       kind: 'external'
+      /** Its items are handed out over HTTP to workers that make the calls themselves; `send` is never called. */
+      remote?: true
       /** Of the slowest step. */
       callTimeoutMs: number
       /** Never throws, and answers within `callTimeoutMs`. The call is of one of the type's steps. */
@@ -220,6 +222,10 @@ export interface OperationType {
 }
 
 type ExternalExecutor = Extract<Executor, { kind: 'external' }>
+
+/** Whether workers elsewhere run its items: docs/worker-api.md. */
+export const isRemote = ({ executor }: Pick<OperationType, 'executor'>): boolean =>
+  executor.kind === 'external' && executor.remote === true
 
 /** How an effect of this step is looked up; null: it cannot be. */
 export const lookupOfStep = (executor: ExternalExecutor, step: string): EffectLookup | null =>

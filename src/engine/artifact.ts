@@ -7,11 +7,11 @@
  */
 import { mayPublish } from '../domain/artifact.ts'
 import type { Executor } from '../domain/operation-type.ts'
+import { assertWindow } from '../services/assert-window.ts'
 import { claimIntents } from '../storage/run/claim-intents.ts'
 import { claimRetries } from '../storage/run/claim-retries.ts'
 import { openWorkspace, readPublishPosition } from '../storage/run/publish.ts'
 import { readDueRetries, readItems } from '../storage/run/window.ts'
-import { assertWindow } from './assert-window.ts'
 import { chunkWriter } from './chunk-writer.ts'
 import type { RunContext } from './context.ts'
 import { runExternal } from './external.ts'

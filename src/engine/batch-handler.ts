@@ -1,9 +1,9 @@
 import { sanitiseText } from '../domain/failure.ts'
 import type { BatchResult, BatchRun, OperationType, TransactionSql } from '../domain/operation-type.ts'
+import { failureFate } from '../services/outcome-reports.ts'
 import type { Parameter, Sql } from '../storage/connection.ts'
 import { abortsBatch, faultCode } from '../storage/database-faults.ts'
 import type { BatchOutcome } from '../storage/run/transactional.ts'
-import { failureFate } from './reports.ts'
 import type { BatchEntry, TransactionalExecutor } from './transactional.ts'
 
 const MESSAGE_MAX = 500

@@ -8,12 +8,12 @@ import { formatId } from '../domain/ids.ts'
 import { fitsLease, maySend } from '../domain/lease.ts'
 import type { CallReport, SendCall } from '../domain/operation-type.ts'
 import { probe } from '../probe.ts'
+import { askBeforeSend, mustAskFirst } from '../services/doubted-send.ts'
+import { sentReport, unsentReport } from '../services/outcome-reports.ts'
 import type { Report } from '../storage/run/converge.ts'
 import type { RunnableItem } from '../storage/run/window.ts'
 import type { RunContext } from './context.ts'
-import { askBeforeSend, mustAskFirst } from './doubted-send.ts'
 import type { HeldShard } from './held-shard.ts'
-import { sentReport, unsentReport } from './reports.ts'
 
 /** What makes the calls: an external type's executor, or the writer of an artifact's chunks. */
 export interface Sender {

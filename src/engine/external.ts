@@ -18,20 +18,19 @@
  */
 
 import { sendByMs } from '../domain/lease.ts'
-import type { SendOutcome } from '../domain/operation-type.ts'
 import { hasStep } from '../domain/steps.ts'
 import { probe } from '../probe.ts'
+import { assertWindow } from '../services/assert-window.ts'
+import { sentReport, unknownStep, unsentReport } from '../services/outcome-reports.ts'
 import { reserveCalls } from '../storage/rate-limits.ts'
 import { claimIntents } from '../storage/run/claim-intents.ts'
 import { claimRetries, explainKnownKeys } from '../storage/run/claim-retries.ts'
 import type { Report } from '../storage/run/converge.ts'
 import { type RunnableItem, readDueRetries, readItems, readRetryAttempts, readWindow } from '../storage/run/window.ts'
-import { assertWindow } from './assert-window.ts'
 import { type ClaimedItem, openCalls, type Sender } from './calls.ts'
 import type { RunContext } from './context.ts'
 import type { HeldShard } from './held-shard.ts'
 import { returnUnclear, writePatiently } from './outcomes.ts'
-import { sentReport, unsentReport } from './reports.ts'
 
 /** Items read ahead of the cursor. */
 const READ_AHEAD = 500
@@ -41,14 +40,6 @@ const WAKE_MS = 1_000
 /** How often it is looked whether a lease that is too short for a call was renewed. */
 const LEASE_LOOK_MS = 100
 const REPORTS_MAX = 1_000
-
-/** Its author changed the steps of the type under the same version: nothing is sent, and a person has to look. */
-const unknownStep = (step: string): SendOutcome => ({
-  state: 'failed',
-  failureClass: 'bug_suspected',
-  reasonCode: 'UNKNOWN_STEP',
-  message: step === '' ? 'the type has steps now' : `the type has no step "${step}" now`,
-})
 
 export const runExternal = async (
   context: RunContext,

@@ -9,7 +9,7 @@
  *  - A shard whose run ends in a fault of the database is in hand until its lease is ended (give-back.ts).
  *  - Draining: no claim any more, each run stops at its next safe boundary, heartbeats go on until the last one is done.
  */
-import type { OperationType } from '../domain/operation-type.ts'
+import { isRemote, type OperationType } from '../domain/operation-type.ts'
 import type { Log } from '../log.ts'
 import type { ObjectStore } from '../objects/object-store.ts'
 import type { Database } from '../storage/database.ts'
@@ -54,8 +54,10 @@ export interface Engine {
 export const startEngine = async (options: EngineOptions): Promise<Engine> => {
   const { database, control, wakeUps, presence, concurrency, log } = options
   const context: RunContext = { database, wakeUps, meter: options.meter, objects: options.objects, log }
-  const types = new Map(options.types.map((type) => [type.name, type]))
-  const runnable: RunnableType[] = options.types.map((type) => ({
+  // items of the others are run by workers elsewhere, and nobody here could send them
+  const own = options.types.filter((type) => !isRemote(type))
+  const types = new Map(own.map((type) => [type.name, type]))
+  const runnable: RunnableType[] = own.map((type) => ({
     name: type.name,
     version: type.version,
     leaseMs: type.leaseMs,

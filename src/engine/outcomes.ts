@@ -1,12 +1,12 @@
 /** How a run brings the outcomes of its sends home, whatever state the database and the lease are in. */
 import { probe } from '../probe.ts'
 import { convergeEvidence } from '../services/converge.ts'
+import { unsentReport, workerEvidence } from '../services/outcome-reports.ts'
 import { abortsBatch } from '../storage/database-faults.ts'
-import type { Evidence, Report } from '../storage/run/converge.ts'
+import type { Report } from '../storage/run/converge.ts'
 import { readOwnIntents } from '../storage/run/window.ts'
 import type { RunContext } from './context.ts'
 import type { HeldShard } from './held-shard.ts'
-import { firstLookupMs, unsentReport } from './reports.ts'
 
 /** An outcome that cannot be written is kept and tried for so long; then a takeover will call it uncertain. */
 const WRITE_PATIENCE_MS = 120_000
@@ -28,17 +28,6 @@ export const returnUnclear = async (
   const unsent = intents.filter((intent) => offered.has(intent.ord))
   if (unsent.length > 0) await writePatiently(context, held, unsent.map(unsentReport))
 }
-
-/** What the holder of a shard has to say. */
-export const workerEvidence = (held: HeldShard, reports: readonly Report[]): Evidence => ({
-  source: 'worker',
-  epoch: held.lease.epoch,
-  workerId: held.lease.workerId,
-  actor: null,
-  codeVersion: held.type.codeVersion,
-  lookupAfterMs: firstLookupMs(held),
-  reports,
-})
 
 /** Writes outcomes, and keeps them while the database is away: what was observed is not given up with the lease. */
 export const writePatiently = async (

@@ -3,14 +3,14 @@ import { ARTIFACT_BYTES_MAX, artifactObject, parseChunkRef, type WrittenChunk } 
 import { formatId } from '../domain/ids.ts'
 import type { ArtifactFile, Executor, SendOutcome } from '../domain/operation-type.ts'
 import { ObjectMissing } from '../objects/object-store.ts'
+import { sentReport, unsentReport, workerEvidence } from '../services/outcome-reports.ts'
 import { publishArtifact } from '../services/publish-artifact.ts'
 import { type NewArtifact, readChunkRefs } from '../storage/run/publish.ts'
 import { type RunnableItem, readPosition } from '../storage/run/window.ts'
 import type { RunContext } from './context.ts'
 import type { HeldShard } from './held-shard.ts'
 import { MeasuredBytes, withDeadline } from './measured-bytes.ts'
-import { patiently, workerEvidence, writePatiently } from './outcomes.ts'
-import { sentReport, unsentReport } from './reports.ts'
+import { patiently, writePatiently } from './outcomes.ts'
 import { runSuspected, workerCrash } from './suspects.ts'
 
 type ArtifactExecutor = Extract<Executor, { kind: 'artifact' }>

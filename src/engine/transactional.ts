@@ -7,6 +7,8 @@
 import { formatId } from '../domain/ids.ts'
 import type { Executor } from '../domain/operation-type.ts'
 import { probe } from '../probe.ts'
+import { assertWindow } from '../services/assert-window.ts'
+import { failureFate } from '../services/outcome-reports.ts'
 import type { Sql } from '../storage/connection.ts'
 import type { Database } from '../storage/database.ts'
 import { abortsBatch } from '../storage/database-faults.ts'
@@ -21,11 +23,9 @@ import {
   readRetryAttempts,
   readWindow,
 } from '../storage/run/window.ts'
-import { assertWindow } from './assert-window.ts'
 import { executeBatch } from './batch-handler.ts'
 import type { RunContext } from './context.ts'
 import type { HeldShard } from './held-shard.ts'
-import { failureFate } from './reports.ts'
 import { charge, uncharge, workerCrash } from './suspects.ts'
 
 export type TransactionalExecutor = Extract<Executor, { kind: 'transactional' }>

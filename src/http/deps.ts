@@ -15,12 +15,14 @@ import type {
   CaseFilters,
   CasePosition,
   CheckpointPosition,
+  ClaimWorkRequest,
   CompensateRequest,
   CompensationPreflightRequest,
   DeadLetterFilters,
   DeadLetterPosition,
   DownloadRequest,
   EventPosition,
+  GiveBackWorkRequest,
   HistoryPosition,
   IncidentFilters,
   IncidentPosition,
@@ -33,20 +35,24 @@ import type {
   PauseRequest,
   PreflightRequest,
   ReplayRequest,
+  ReportWorkRequest,
   ResolveCaseRequest,
   ResolveIncidentRequest,
   SubmitRequest,
   UploadRequest,
   WaitRequest,
   WebhookDeliveryPosition,
+  WorkHeartbeatRequest,
 } from '../services/requests.ts'
 import type {
   CallbackView,
   CaseView,
   CheckpointView,
+  ClaimedWorkView,
   EventView,
   Gauge,
   HealthReportView,
+  HeldLeaseView,
   HistoryView,
   ItemView,
   LedgerEntryView,
@@ -54,6 +60,7 @@ import type {
   OperationView,
   Page,
   ReadinessView,
+  ReportedWorkView,
   WorkerView,
 } from '../services/views.ts'
 import type { WebhookDeliveryView } from '../services/webhook-views.ts'
@@ -219,6 +226,11 @@ export interface Services {
     request: { reason: string | null },
   ): Promise<OperationTypeView>
   listWorkers(principal: Principal): Promise<WorkerView[]>
+  /** Waits up to `seconds`; registers only, where the request names no worker. */
+  claimWork(principal: Principal, request: ClaimWorkRequest): Promise<ClaimedWorkView>
+  reportWork(principal: Principal, request: ReportWorkRequest): Promise<ReportedWorkView>
+  giveBackWork(principal: Principal, request: GiveBackWorkRequest): Promise<ReportedWorkView>
+  beatWork(principal: Principal, request: WorkHeartbeatRequest): Promise<HeldLeaseView[]>
   healthReport(principal: Principal): Promise<HealthReportView>
 
   /** `keyHash` is the hex SHA-256 of the bearer key; answers with the stored hash, which http compares in constant time. */

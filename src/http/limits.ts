@@ -85,3 +85,16 @@ export const METRICS_CACHE_MS = 2_000
 
 /** Codes that one replay may override. */
 export const MAX_FORCED_CODES = 20
+
+// Workers elsewhere
+/** A token of ours is some 400 bytes. */
+export const MAX_TOKEN_BYTES = 1_024
+export const MAX_HOST_BYTES = 255
+export const MAX_CODE_VERSION_BYTES = 64
+export const MAX_WORKER_TYPES = 100
+export const MAX_WORKER_LEASES = 100
+/** Of one call, and as many as there can be items in hand under one lease. */
+export const MAX_RESULTS = 500
+export const MAX_EFFECT_KEY_BYTES = 1_000
+export const MAX_RESULT_CODE_BYTES = 100
+export const MAX_RESULT_TEXT_BYTES = 500

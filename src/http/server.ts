@@ -40,6 +40,7 @@ import { addReplayRoutes } from './routes/replay.ts'
 import { addServiceRoutes } from './routes/service.ts'
 import { addUploadRoutes } from './routes/uploads.ts'
 import { addWebhookDeliveryRoutes } from './routes/webhook-deliveries.ts'
+import { addWorkRoutes } from './routes/work.ts'
 import { makeClientErrorHandler, watchSockets } from './socket-errors.ts'
 import { validatorCompiler } from './validation.ts'
 import { Waiters } from './waiters.ts'
@@ -148,6 +149,7 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
   addWebhookDeliveryRoutes(app, routeDeps)
   addArtifactRoutes(app, routeDeps)
   addOperationTypeRoutes(app, routeDeps)
+  addWorkRoutes(app, routeDeps)
   addServiceRoutes(app, routeDeps, metrics)
   addDocumentRoute(app)
   addConsoleRoutes(app, deps.consoleDirectory ?? CONSOLE_DIRECTORY)

@@ -7,6 +7,7 @@ import { bulkActions } from './bulk-actions.ts'
 import { callbacks } from './callbacks.ts'
 import { abandonedUploads, deadlines, housekeeping } from './janitor.ts'
 import { reconciler } from './reconciler.ts'
+import { remoteRecovery } from './remote-recovery.ts'
 import { retention } from './retention.ts'
 import { type MaintenanceService, repeat } from './service.ts'
 import { settleSweep } from './settle-sweep.ts'
@@ -26,6 +27,7 @@ export const openMaintenance = (
     reconciler(context, log),
     callbacks(context, log),
     settleSweep(context, log),
+    remoteRecovery(context),
     afterSweep(context, log),
     bulkActions(context, log),
     deadlines(context, log),

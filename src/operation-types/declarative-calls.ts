@@ -5,13 +5,25 @@ import type { EffectCall, Executor } from '../domain/operation-type.ts'
 import { TYPE_LIMITS } from '../domain/operation-type-definition.ts'
 import { classifyLookup } from './answers.ts'
 import type { Exchange } from './outbound.ts'
-import type { OutboundRequest } from './request-template.ts'
+import type { OutboundRequest, RequestTemplate } from './request-template.ts'
 
 /** The trace of the operation goes with the request, unless the type sets its own header. */
 export const withTrace = (request: OutboundRequest, { traceparent }: EffectCall): OutboundRequest => {
   if (traceparent !== null) request.headers.traceparent ??= traceparent
   return request
 }
+
+/** The request of a call, linked to the trace of the operation. */
+export const traced = (template: RequestTemplate, call: EffectCall): OutboundRequest =>
+  withTrace(
+    template.render({
+      input: call.input,
+      itemKey: call.itemKey,
+      effectKey: call.effectKey,
+      operationId: call.operationId,
+    }),
+    call,
+  )
 
 export const lookupOf = (
   definition: LookupDefinition,

@@ -7,19 +7,21 @@ import {
   declarativeTypeSchema,
   type EffectDefinition,
   type HttpDefinition,
+  type RemoteDefinition,
 } from '../domain/http-definition.ts'
-import type { EffectCall, InputIssue, Json, OperationType } from '../domain/operation-type.ts'
+import type { InputIssue, Json, OperationType } from '../domain/operation-type.ts'
 import { assertSteps, DefinitionError, resolvePolicy, TYPE_LIMITS } from '../domain/operation-type-definition.ts'
 import { stepKey } from '../domain/steps.ts'
 import { classifySend } from './answers.ts'
 import { compileCallback } from './callback-rules.ts'
-import { lookupOf, withTrace } from './declarative-calls.ts'
+import { lookupOf, traced } from './declarative-calls.ts'
 import { compileCompensation } from './declarative-compensation.ts'
 import { parseDefinition } from './definition-issues.ts'
 import { compileEffectKey, itemKeyBytesMax } from './effect-key.ts'
 import { compileInputSchema } from './input-schema.ts'
 import type { Outbound } from './outbound.ts'
 import type { TemplateScope } from './placeholders.ts'
+import { compileRemote } from './remote.ts'
 import { compileRequest, type RequestTemplate } from './request-template.ts'
 import { type StepHandlers, stepExecutor } from './step-executor.ts'
 
@@ -32,34 +34,18 @@ const ANY_OBJECT = { type: 'object' }
 /** Throws a DefinitionError that names the field. `entry` is JSON (see `assertJson`). */
 export const buildDeclarativeType = (entry: Json, context: DeclarativeContext): OperationType => {
   const definition = parseDefinition(declarativeTypeSchema, entry)
-  const http = externalHttp(definition)
-  const effects = effectsOf(http)
-  const callTimeoutMs = Math.max(...effects.map(timeoutOf))
-  if (http.steps !== undefined)
-    assertSteps(http.steps, { field: 'http.steps', compensates: http.compensate !== undefined })
+  const scope: TemplateScope = { type: definition.name, env: context.env, secrets: context.secrets }
+  const part = externalPart(definition, scope, context.outbound)
+  const { provider, requests } = part
   const policy = resolvePolicy(
     {
       ...definition,
-      on_absent: http.on_absent,
-      provider_idempotent_hours: http.provider_idempotent_hours,
-      no_compensation: definition.no_compensation ?? http.no_compensation,
+      on_absent: provider.on_absent,
+      provider_idempotent_hours: provider.provider_idempotent_hours,
+      no_compensation: definition.no_compensation ?? provider.no_compensation,
     },
-    {
-      callTimeoutMs: Math.max(callTimeoutMs, http.compensate?.timeout_ms ?? 0),
-      compensates: http.compensate !== undefined,
-      steps: http.steps,
-    },
+    { callTimeoutMs: part.slowestMs, compensates: part.compensator !== null, steps: provider.steps },
   )
-  const scope: TemplateScope = { type: policy.name, env: context.env, secrets: context.secrets }
-  const compiled = effects.map((effect) => compileEffect(effect, scope, context.outbound))
-  const compensation =
-    http.compensate === undefined
-      ? null
-      : compileCompensation(http.compensate, { scope, outbound: context.outbound, callTimeoutMs })
-  const requests = [
-    ...compiled.flatMap(({ step, templates }) => templates.map((template) => ({ step, template }))),
-    ...(compensation?.templates ?? []).map((template) => ({ step: '', template })),
-  ]
   const inputSchema = definition.input ?? ANY_OBJECT
   const schemaIssues = compileSchema(inputSchema)
   const effectKeyOf = compileEffectKey(definition.effect_key, scope, itemKeyBytesMax(policy.steps))
@@ -92,19 +78,59 @@ export const buildDeclarativeType = (entry: Json, context: DeclarativeContext): 
       }
       return made
     },
-    executor: stepExecutor(compiled, callTimeoutMs),
-    callback: http.callback === undefined ? null : compileCallback(http.callback, scope),
-    compensator: compensation?.executor ?? null,
+    executor: part.executor,
+    callback: provider.callback === undefined ? null : compileCallback(provider.callback, scope),
+    compensator: part.compensator,
     close: async () => {},
   }
 }
 
-const externalHttp = (definition: DeclarativeDefinition): HttpDefinition => {
+/** What brings the effects about, compiled. */
+export interface ExternalPart {
+  provider: Pick<
+    HttpDefinition | RemoteDefinition,
+    'on_absent' | 'provider_idempotent_hours' | 'no_compensation' | 'callback' | 'steps'
+  >
+  executor: OperationType['executor']
+  compensator: OperationType['compensator']
+  /** The longest call, that of a compensation included. */
+  slowestMs: number
+  /** Every request that an item's values go into. */
+  requests: { step: string; template: RequestTemplate }[]
+}
+
+const externalPart = (definition: DeclarativeDefinition, scope: TemplateScope, outbound: Outbound): ExternalPart => {
+  const { http, remote } = definition
   if (definition.effect !== 'external') {
     throw new DefinitionError('effect', `${definition.effect} needs code: write the type with defineOperationType`)
   }
-  if (definition.http === undefined) throw new DefinitionError('http', 'is required for effect external')
-  return definition.http
+  if (remote !== undefined) {
+    if (http !== undefined)
+      throw new DefinitionError('http', 'must not stand beside remote: its workers make the calls')
+    return compileRemote(remote, scope, outbound)
+  }
+  if (http === undefined) throw new DefinitionError('http', 'is required for effect external, or remote in its place')
+  return compileHttp(http, scope, outbound)
+}
+
+const compileHttp = (http: HttpDefinition, scope: TemplateScope, outbound: Outbound): ExternalPart => {
+  const effects = effectsOf(http)
+  const callTimeoutMs = Math.max(...effects.map(timeoutOf))
+  if (http.steps !== undefined)
+    assertSteps(http.steps, { field: 'http.steps', compensates: http.compensate !== undefined })
+  const compiled = effects.map((effect) => compileEffect(effect, scope, outbound))
+  const compensation =
+    http.compensate === undefined ? null : compileCompensation(http.compensate, { scope, outbound, callTimeoutMs })
+  return {
+    provider: http,
+    executor: stepExecutor(compiled, callTimeoutMs),
+    compensator: compensation?.executor ?? null,
+    slowestMs: Math.max(callTimeoutMs, http.compensate?.timeout_ms ?? 0),
+    requests: [
+      ...compiled.flatMap(({ step, templates }) => templates.map((template) => ({ step, template }))),
+      ...(compensation?.templates ?? []).map((template) => ({ step: '', template })),
+    ],
+  }
 }
 
 /** An effect of an item: a step, or the only one. */
@@ -167,18 +193,6 @@ const urlAndHeaderIssues = (requests: readonly RequestTemplate[], input: Json): 
   const issues = requests.flatMap((request) => request.inputIssues(input))
   return issues.filter(({ pointer }, index) => issues.findIndex((other) => other.pointer === pointer) === index)
 }
-
-/** The request of a call, linked to the trace of the operation unless the type sets its own header. */
-const traced = (template: RequestTemplate, call: EffectCall): ReturnType<RequestTemplate['render']> =>
-  withTrace(
-    template.render({
-      input: call.input,
-      itemKey: call.itemKey,
-      effectKey: call.effectKey,
-      operationId: call.operationId,
-    }),
-    call,
-  )
 
 /** A type's own entry, not its file: another type's change is no new code of this one. */
 const hashOf = (entry: Json): string =>

@@ -15,6 +15,7 @@ import {
   listBulkTargets,
   startBulk,
 } from './bulk-actions.ts'
+import { claimWork } from './claim-work.ts'
 import { compensateOperation } from './compensate.ts'
 import type { ServiceContext } from './context.ts'
 import { discard, getDeadLetter, listDeadLetters } from './dead-letters.ts'
@@ -37,6 +38,7 @@ import { getCase, listCases } from './read-cases.ts'
 import { readiness } from './readiness.ts'
 import { receiveCallback } from './receive-callback.ts'
 import { replayOperation } from './replay.ts'
+import { giveBackWork, reportWork } from './report-work.ts'
 import type {
   ApprovalRequest,
   BulkActionFilters,
@@ -48,12 +50,14 @@ import type {
   CaseFilters,
   CasePosition,
   CheckpointPosition,
+  ClaimWorkRequest,
   CompensateRequest,
   CompensationPreflightRequest,
   DeadLetterFilters,
   DeadLetterPosition,
   DownloadRequest,
   EventPosition,
+  GiveBackWorkRequest,
   HistoryPosition,
   IncidentFilters,
   IncidentPosition,
@@ -66,12 +70,14 @@ import type {
   PauseRequest,
   PreflightRequest,
   ReplayRequest,
+  ReportWorkRequest,
   ResolveCaseRequest,
   ResolveIncidentRequest,
   SubmitRequest,
   UploadRequest,
   WaitRequest,
   WebhookDeliveryPosition,
+  WorkHeartbeatRequest,
 } from './requests.ts'
 import { resolveCase } from './resolve-case.ts'
 import { startDraft } from './start-draft.ts'
@@ -83,6 +89,8 @@ import { uploadItems } from './upload-items.ts'
 import type { CaseView, OperationView } from './views.ts'
 import { changedSince, openChangeWaiter } from './wait-for-change.ts'
 import { getWebhookDelivery, listWebhookDeliveries, redeliverWebhook } from './webhook-deliveries.ts'
+import { beatWork } from './worker-heartbeat.ts'
+import { openTokenKey } from './worker-tokens.ts'
 
 export const assembleServices = (
   base: ServiceContext,
@@ -97,6 +105,7 @@ export const assembleServices = (
     writeSubmission: openSubmissionWriter(base),
   }
   const waiter = openChangeWaiter(context)
+  const work = { ...base, tokenKey: openTokenKey(base) }
 
   const view = async (state: OperationState): Promise<OperationView> =>
     operationView(state, context.types.get(state.type), await context.readPulse(state.type, state.typeVersion))
@@ -224,6 +233,10 @@ export const assembleServices = (
     resumeOperationType: (principal: Principal, name: string, request: { reason: string | null }) =>
       resumeOperationType(context, principal, name, request),
     listWorkers: (principal: Principal) => listWorkers(context, principal),
+    claimWork: (principal: Principal, request: ClaimWorkRequest) => claimWork(work, principal, request),
+    reportWork: (principal: Principal, request: ReportWorkRequest) => reportWork(work, principal, request),
+    giveBackWork: (principal: Principal, request: GiveBackWorkRequest) => giveBackWork(work, principal, request),
+    beatWork: (principal: Principal, request: WorkHeartbeatRequest) => beatWork(work, principal, request),
     healthReport: (principal: Principal) => healthReport(context, principal),
     authenticate: (keyHash: string) => authenticate(context, keyHash),
     readiness: () => readiness(context),

@@ -3,8 +3,8 @@ import type { ServiceContext } from './context.ts'
 import type { Principal } from './principal.ts'
 import type { WorkerView } from './views.ts'
 
-/** Workers serve all tenants, so every principal sees all of them. */
+/** Worker processes serve all tenants, so every principal sees them; one that takes its work over HTTP is seen by its own. */
 export const listWorkers = (
   { database }: Pick<ServiceContext, 'database'>,
-  _principal: Principal,
-): Promise<WorkerView[]> => database.query(listWorkerRows)
+  { tenantId }: Principal,
+): Promise<WorkerView[]> => database.query((connection) => listWorkerRows(connection, tenantId))

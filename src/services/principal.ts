@@ -1,5 +1,8 @@
-/** What a caller may do. `read`: every GET; `write`: submit, cancel, pause, preflight; `operate`: reconcile; `admin`: kill switches. */
-export const SCOPES = ['read', 'write', 'operate', 'admin'] as const
+/**
+ * What a caller may do. `read`: every GET; `write`: submit, cancel, pause, preflight; `operate`: reconcile; `admin`: kill switches;
+ * `work`: take items of remote types, unmasked, and say what became of them.
+ */
+export const SCOPES = ['read', 'write', 'operate', 'admin', 'work'] as const
 export type Scope = (typeof SCOPES)[number]
 
 /** Who is asking. Every use case takes one, so that no query can forget the tenant. */

@@ -1,6 +1,7 @@
 import type { AfterWhen } from '../domain/after.ts'
 import type { BulkActionKind } from '../domain/bulk-action.ts'
 import type { Fault } from '../domain/errors.ts'
+import type { FailureClass } from '../domain/failure.ts'
 import type { Json } from '../domain/operation-type.ts'
 
 /** What callers ask for, checked against the route's own schema, but not yet against types or facts. */
@@ -215,3 +216,65 @@ export interface BulkActionFilters {
 /** Newest first, by the database's own text. */
 export type BulkActionPosition = { createdAt: string; id: string }
 export type BulkTargetPosition = { ord: number }
+
+export interface ClaimWorkRequest {
+  /** Null: register. */
+  worker: string | null
+  host: string
+  pid: number
+  codeVersion: string
+  types: { name: string; version: number }[]
+  maxItems: number | null
+  /** The answer to an earlier claim was not read, and nothing of leases that `leases` does not name was begun. */
+  lostAnswer: boolean
+  leases: string[]
+  seconds: number
+  /** Aborted when the client has gone or the server closes. */
+  signal: AbortSignal
+}
+
+/** What became of one send. */
+export interface WorkResult {
+  effectKey: string
+  send: number
+  outcome:
+    | { state: 'applied'; effectRef: string | null }
+    | { state: 'skipped'; effectRef: string | null; reasonCode: string | null }
+    | {
+        state: 'failed'
+        failureClass: Exclude<FailureClass, 'ambiguous_effect'>
+        reasonCode: string | null
+        message: string | null
+      }
+    | { state: 'uncertain'; reasonCode: string | null; message: string | null }
+    | { state: 'unsent' }
+  downstreamError: boolean
+  durationMs: number | null
+}
+
+export interface ReportWorkRequest {
+  lease: string
+  /** Each effect once. */
+  results: WorkResult[]
+  /** Null: as many as the type allows; 0: none. */
+  maxItems: number | null
+  /** The worker has closed its gate: it begins nothing more under this stop. */
+  stopSeen: 'pause' | 'cancel' | null
+  /** As in `ClaimWorkRequest`, of items that neither `results` nor `inHand` names. */
+  lostAnswer: boolean
+  inHand: { effectKey: string; send: number }[]
+}
+
+export interface GiveBackWorkRequest {
+  lease: string
+  results: WorkResult[]
+  /** What became of items that no result names. */
+  rest: 'unsent' | 'uncertain'
+}
+
+export interface WorkHeartbeatRequest {
+  worker: string
+  /** Null: as it was. */
+  state: 'active' | 'draining' | 'gone' | null
+  leases: { lease: string; stopSeen: 'pause' | 'cancel' | null }[]
+}

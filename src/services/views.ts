@@ -209,6 +209,67 @@ export interface OperationTypeView {
   paused: { at: DbTime; by: string | null; reason: string | null } | null
 }
 
+/** An item as a worker elsewhere gets it; its input is not masked. */
+export interface HandedItemView {
+  effectKey: string
+  send: number
+  key: string
+  /** '' for an item without steps. */
+  step: string
+  input: Json
+  attempt: number
+  resend: boolean
+}
+
+/** Deadlines are milliseconds from before the request was sent: domain/remote-work.ts. */
+export interface WorkBatchView {
+  lease: string
+  type: string
+  operationId: string
+  isolated: boolean
+  leaseWithinMs: number
+  sendWithinMs: number
+  /** The same instant by the clock of the service, for people and logs: RFC 3339. */
+  sendBy: string
+  traceparent: string | null
+  items: HandedItemView[]
+}
+
+export interface ClaimedWorkView {
+  worker: string
+  /** Types of the request, as `name@version`, that this service has in another version: no items of them are handed out. */
+  notRunnable: string[]
+  batch: WorkBatchView | null
+}
+
+export interface ReportedWorkView {
+  /** To name from now on; null: it is over. */
+  lease: string | null
+  /** `finished`: the lease was given back. */
+  leaseState: 'held' | 'finished' | 'lost'
+  stop: 'pause' | 'cancel' | null
+  /** Begin nothing more, and report what is in hand: the shard is wanted back. */
+  giveBack: boolean
+  leaseWithinMs: number
+  /** Results that changed something; one that is repeated does not. */
+  recorded: number
+  /** Effect keys that are none of this lease's. */
+  unknown: string[]
+  /** Items in hand, those of `batch` included. */
+  inHand: number
+  batch: WorkBatchView | null
+  /** Of a finished shard: when it is due again. */
+  dueInMs: number | null
+}
+
+export interface HeldLeaseView {
+  lease: string
+  leaseState: 'held' | 'lost'
+  stop: 'pause' | 'cancel' | null
+  giveBack: boolean
+  leaseWithinMs: number
+}
+
 export interface WorkerView {
   id: string
   host: string

@@ -520,6 +520,13 @@ export const workers = pgTable('workers', {
   lastSeenAt: timestamp('last_seen_at', { withTimezone: true, mode: 'string' })
     .default(sql`clock_timestamp()`)
     .notNull(),
+  tenantId: integer('tenant_id'),
+})
+
+export const signingKeys = pgTable('signing_keys', {
+  name: text().primaryKey().notNull(),
+  key: text().notNull(),
+  createdAt: timestamp('created_at', { withTimezone: true, mode: 'string' }).default(sql`clock_timestamp()`).notNull(),
 })
 
 export const typeMinutes = pgTable(

@@ -8,14 +8,16 @@ export interface WorkerPresence {
   /** `name@version` of each type it can run. */
   types: readonly string[]
   beatMs: number
+  /** Whose worker it is; absent: it serves all of them. */
+  tenantId?: number
 }
 
 /** A worker's id is new for each process: a process that comes back under the same host and pid owns nothing of the old one. */
 export const registerWorker = async ({ sql }: Connection, worker: WorkerPresence): Promise<void> => {
   await sql`
-    insert into workers (id, host, pid, code_version, types, beat_ms)
+    insert into workers (id, host, pid, code_version, types, beat_ms, tenant_id)
     values (${worker.id}::uuid, ${worker.host}, ${worker.pid}, ${worker.codeVersion},
-      ${JSON.stringify(worker.types)}::text::jsonb, ${worker.beatMs})
+      ${JSON.stringify(worker.types)}::text::jsonb, ${worker.beatMs}, ${worker.tenantId ?? null}::int)
     on conflict (id) do update set last_seen_at = clock_timestamp(), state = 'active'`
 }
 
@@ -28,6 +30,16 @@ export const beatWorker = async (
     update workers set last_seen_at = clock_timestamp(), state = ${state} where id = ${worker.id}::uuid returning 1`
   // retention may have removed the row of a process that slept for days
   if (rows.length === 0) await registerWorker({ sql } as Connection, worker)
+}
+
+/** A worker that takes its work over HTTP was heard of. A row that retention has removed comes back with its next claim. */
+export const noteRemoteWorker = async (
+  { sql }: Connection,
+  { id, tenantId, state }: { id: string; tenantId: number; state: 'active' | 'draining' | 'gone' | null },
+): Promise<void> => {
+  await sql`
+    update workers set last_seen_at = clock_timestamp(), state = coalesce(${state}::text, state)
+    where id = ${id}::uuid and tenant_id = ${tenantId}`
 }
 
 /** Types that the operator has switched off. */

@@ -13,8 +13,11 @@ export interface WorkerRow {
 
 const WORKERS_MAX = 1_000
 
-/** Workers seen within a day, the newest first. Two missed heartbeats make one `gone`, whatever it last said of itself. */
-export const listWorkerRows = ({ sql }: Connection): Promise<WorkerRow[]> =>
+/**
+ * Workers that serve the tenant, seen within a day, the newest first. Two missed heartbeats make one `gone`, whatever it last
+ * said of itself.
+ */
+export const listWorkerRows = ({ sql }: Connection, tenantId: number): Promise<WorkerRow[]> =>
   sql<WorkerRow>`
     select w.id, w.host, w.pid,
       case when w.last_seen_at < now() - 2 * w.beat_ms * interval '1 ms' then 'gone' else w.state end as state,
@@ -23,5 +26,5 @@ export const listWorkerRows = ({ sql }: Connection): Promise<WorkerRow[]> =>
     from workers w
       left join (select lease_owner, count(*)::int as leases from operation_shards
         where state = 'leased' group by lease_owner) s on s.lease_owner = w.id
-    where w.last_seen_at > now() - interval '24 hours'
+    where w.last_seen_at > now() - interval '24 hours' and coalesce(w.tenant_id, ${tenantId}) = ${tenantId}
     order by w.started_at desc, w.id limit ${WORKERS_MAX}`

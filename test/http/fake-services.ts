@@ -5,6 +5,7 @@ import { isFinal, isSettled, type OperationStatus } from '../../src/domain/opera
 import type { App } from '../../src/http/app.ts'
 import type { HttpConfig, ServerState, Services } from '../../src/http/deps.ts'
 import { buildServer } from '../../src/http/server.ts'
+import type { Principal } from '../../src/services/principal.ts'
 import type { SubmitRequest } from '../../src/services/requests.ts'
 import type { CaseView, EventView, ItemView, LedgerEntryView, OperationView } from '../../src/services/views.ts'
 
@@ -17,10 +18,7 @@ export class FakeServices {
   items: ItemView[] = []
   entries: LedgerEntryView[] = []
   events: EventView[] = []
-  keys = new Map<
-    string,
-    { principal: { tenantId: number; name: string; scopes: ('read' | 'write')[] }; keyHash: string }
-  >()
+  keys = new Map<string, { principal: Principal; keyHash: string }>()
   isDatabaseUp = true
   readonly #waiters = new Set<() => void>()
 
@@ -180,6 +178,14 @@ export class FakeServices {
         throw new AppError('operation-type-not-found', 'There is no such type')
       },
       listWorkers: async () => [],
+      claimWork: async () => ({ worker: 'wk1.a.b', notRunnable: [], batch: null }),
+      reportWork: async () => {
+        throw new AppError('lease-not-found', 'there is no such lease')
+      },
+      giveBackWork: async () => {
+        throw new AppError('lease-not-found', 'there is no such lease')
+      },
+      beatWork: async () => [],
       healthReport: async () => ({ generatedAt: DB_TIME, types: [] }),
       authenticate: async (keyHash) => fake.keys.get(keyHash) ?? null,
       readiness: async () => ({

@@ -3,7 +3,7 @@
  * or at the provider touches no row; time is moved by the hand of the test, in the two columns that stand for it.
  */
 import { randomUUID } from 'node:crypto'
-import { sentReport, unsentReport } from '../../src/engine/reports.ts'
+import { sentReport, unsentReport } from '../../src/services/outcome-reports.ts'
 import { absenceReport } from '../../src/services/absence-report.ts'
 import { convergeEvidence } from '../../src/services/converge.ts'
 import { report as evidenceReport } from '../../src/services/evidence-reports.ts'

@@ -219,7 +219,7 @@ const putOnTheWire = (state: State, call: Call, ord: number): void => {
   state.pending[ord]?.sort()
 }
 
-/** What the answer makes of effect and item: sentReport and unsentReport (engine/reports.ts). */
+/** What the answer makes of effect and item: sentReport and unsentReport (services/outcome-reports.ts). */
 const write = (state: State, world: World, run: Run, ord: number, call: Call): void => {
   const about = { ord, send: call.send, source: 'worker' } as const
   const mine = isMine(state, run)

@@ -1,5 +1,5 @@
 /** The steps of a worker that runs a transactional shard: one batch, one commit. */
-import { failureFate } from '../../src/engine/reports.ts'
+import { failureFate } from '../../src/services/outcome-reports.ts'
 import type { BatchItemKey, BatchOutcome } from '../../src/storage/run/transactional.ts'
 import { agree } from './command.ts'
 import { type Behaviour, outcomeOfBehaviour } from './provider.ts'

@@ -1,6 +1,6 @@
 /** The steps of a worker in the real system, each by itself: the statements of src/engine in their order. */
 import { randomUUID } from 'node:crypto'
-import { firstLookupMs } from '../../src/engine/reports.ts'
+import { firstLookupMs } from '../../src/services/outcome-reports.ts'
 import { convergeEvidence } from '../../src/services/converge.ts'
 import { report } from '../../src/services/evidence-reports.ts'
 import { settleOperation } from '../../src/services/settle.ts'

@@ -1,5 +1,5 @@
 /** The protocol of a worker that holds a shard, one step at a time (src/engine/run.ts, external.ts, transactional.ts). */
-import { sentReport, unsentReport } from '../../src/engine/reports.ts'
+import { sentReport, unsentReport } from '../../src/services/outcome-reports.ts'
 import { batchSteps } from './batch-steps.ts'
 import { agree } from './command.ts'
 import type { Behaviour } from './provider.ts'

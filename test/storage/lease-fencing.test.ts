@@ -8,8 +8,15 @@ import { endLease } from '../../src/storage/run/end-lease.ts'
 import { finishShard } from '../../src/storage/run/finish.ts'
 import { acknowledgeStops, readLeases, renewLeases } from '../../src/storage/run/heartbeat.ts'
 import type { ClaimedShard, Lease } from '../../src/storage/run/lease.ts'
+import { advanceEpoch, readHolding } from '../../src/storage/run/remote.ts'
 import { commitBatch, takeBatchEffects } from '../../src/storage/run/transactional.ts'
-import { chargeSuspect, readOwnIntents, readPosition, readWindow } from '../../src/storage/run/window.ts'
+import {
+  chargeSuspect,
+  readOrphanedIntents,
+  readOwnIntents,
+  readPosition,
+  readWindow,
+} from '../../src/storage/run/window.ts'
 import { requestCancel } from '../../src/storage/stops.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import {
@@ -174,6 +181,13 @@ const mutations: [name: string, run: (lease: Lease) => Promise<unknown>, works: 
     { cursor: 2, stopRequested: null },
     null,
   ],
+  ['advanceEpoch', (lease) => advanceEpoch(database, lease), 2, null],
+  [
+    'readHolding',
+    async (lease) => (await database.query((connection) => readHolding(connection, lease)))?.cursor ?? null,
+    2,
+    null,
+  ],
 ]
 
 /** Every row that a run may write, of every table. */
@@ -254,6 +268,22 @@ describe('lease fencing', () => {
       database.query(async (connection) => (await readOwnIntents(connection, lease)).map(({ ord }) => ord))
     expect(await own(holder)).toEqual([4])
     expect(await own(zombie)).toEqual([2, 3])
+  })
+
+  test('an epoch that its holder advances takes along what is in flight, and leaves nothing to the old one', async () => {
+    const old = await shardWithWork()
+    await claimWindow(database, old, 2, 4)
+    const fresh = { ...old, epoch: (await advanceEpoch(database, old)) ?? 0 }
+    const own = (lease: Lease) =>
+      database.query(async (connection) => (await readOwnIntents(connection, lease)).map(({ ord }) => ord))
+    expect([await own(old), await own(fresh)]).toEqual([[], [2, 3]])
+    expect(await claimWindow(database, old, 4, 5)).toBeNull()
+    expect((await claimWindow(database, fresh, 4, 5))?.size).toBe(1)
+    expect(await advanceEpoch(database, { ...fresh, workerId: randomUUID() })).toBeNull()
+    // a crash behind it is explained as any other
+    const taken = await takeOver(fresh)
+    const orphans = await database.query((connection) => readOrphanedIntents(connection, taken, 10))
+    expect(orphans.map(({ ord }) => ord)).toEqual([2, 3, 4])
   })
 
   test('case 19: claims grow with every crash, and only progress or a living worker takes them back', async () => {

@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AppError } from '../../src/domain/errors.ts'
 import type { CallbackStatement, Json, OperationType, SendOutcome } from '../../src/domain/operation-type.ts'
-import { sentReport, unsentReport } from '../../src/engine/reports.ts'
+import { sentReport, unsentReport } from '../../src/services/outcome-reports.ts'
 import { convergeEvidence } from '../../src/services/converge.ts'
 import { report } from '../../src/services/evidence-reports.ts'
 import { judgeCallback } from '../../src/services/judge-callback.ts'

@@ -15,6 +15,8 @@ export interface RunnableType {
 
 /** Tenants looked at in one claim, at most; the next claim goes on behind the last one. */
 const TENANTS_MAX = 64
+/** No tenant has a greater id. */
+const LAST_TENANT = 2 ** 31 - 1
 
 interface ClaimedRow {
   tenant_id: number
@@ -69,20 +71,29 @@ const columns = (
 
 /**
  * Claims up to `limit` due shards, at most `perTenant` of each tenant, beginning behind tenant `afterTenant`: one index
- * probe a tenant, so that a tenant with a million shards delays no other. The plain order served 1 of 200 tenants.
+ * probe a tenant, so that a tenant with a million shards delays no other. The plain order served 1 of 200 tenants. Who serves
+ * one tenant only names the one before it, and itself as `lastTenant`.
  */
 export const claimReadyShards = async (
   { sql }: Connection,
-  claim: { workerId: string; types: readonly RunnableType[]; limit: number; perTenant: number; afterTenant: number },
+  claim: {
+    workerId: string
+    types: readonly RunnableType[]
+    limit: number
+    perTenant: number
+    afterTenant: number
+    lastTenant?: number
+  },
 ): Promise<ClaimedShard[]> => {
   const { names, versions, leases, windows, compensators } = columns(claim.types)
+  const lastTenant = claim.lastTenant ?? LAST_TENANT
   const rows = await sql<ClaimedRow>`
     with recursive tenant (id, n) as (
       (select tenant_id, 1 from operation_shards
-        where state = 'ready' and tenant_id > ${claim.afterTenant} order by tenant_id limit 1)
+        where state = 'ready' and tenant_id > ${claim.afterTenant} and tenant_id <= ${lastTenant} order by tenant_id limit 1)
       union all
       select (select s.tenant_id from operation_shards s
-        where s.state = 'ready' and s.tenant_id > t.id order by s.tenant_id limit 1), t.n + 1
+        where s.state = 'ready' and s.tenant_id > t.id and s.tenant_id <= ${lastTenant} order by s.tenant_id limit 1), t.n + 1
       from tenant t where t.id is not null and t.n < ${TENANTS_MAX}),
     runnable as (
       select * from unnest(${names}::text[], ${versions}::int[], ${leases}::int[], ${windows}::int[])
@@ -115,10 +126,18 @@ export const claimReadyShards = async (
  * Takes over shards whose lease ran out, stopped ones too: their intents have to be explained before anybody can say that
  * the operation has stopped. So are those of a type that is switched off, which run nothing else. After a crash without
  * progress, or among isolated items, the next items run isolated: the worker may have died of one.
+ *
+ * `tenantId`: of this tenant only. `unexplained`: only where something is in flight, or a stop waits for its end.
  */
 export const claimExpiredShards = async (
   { sql }: Connection,
-  claim: { workerId: string; types: readonly RunnableType[]; limit: number },
+  claim: {
+    workerId: string
+    types: readonly RunnableType[]
+    limit: number
+    tenantId?: number
+    unexplained?: boolean
+  },
 ): Promise<ClaimedShard[]> => {
   const { names, versions, leases, windows, compensators } = columns(claim.types)
   const rows = await sql<ClaimedRow>`
@@ -130,6 +149,8 @@ export const claimExpiredShards = async (
       where s.state = 'leased' and s.lease_expires_at < now()
         and (s.type, s.type_version) in (select type, version from runnable)
         and (not s.compensating or s.type = any(${compensators}::text[]))
+        and s.tenant_id = coalesce(${claim.tenantId ?? null}::int, s.tenant_id)
+        and (${!claim.unexplained}::bool or s.in_flight > 0 or s.stop_requested is not null)
       limit ${claim.limit}
       for no key update skip locked)
     update operation_shards s set
@@ -149,12 +170,17 @@ export const claimExpiredShards = async (
   return rows.map(parse(claim.workerId))
 }
 
-/** Whether shards of these types are due: then a shard that has run for its turn gives itself back. */
-export const othersWait = async ({ sql }: Connection, types: readonly RunnableType[]): Promise<boolean> => {
+/** Whether shards of these types are due (of one tenant, where one is named): then one that has run for its turn gives itself back. */
+export const othersWait = async (
+  { sql }: Connection,
+  types: readonly RunnableType[],
+  tenantId: number | null = null,
+): Promise<boolean> => {
   const { names, versions, compensators } = columns(types)
   const [row] = await sql<{ waits: boolean }>`
     select exists (
       select from operation_shards s where s.state = 'ready' and s.run_at <= now()
+        and s.tenant_id = coalesce(${tenantId}::int, s.tenant_id)
         and (s.type, s.type_version) in (select * from unnest(${names}::text[], ${versions}::int[]))
         and (not s.compensating or s.type = any(${compensators}::text[]))
         and not exists (select from operation_types p where p.name = s.type and p.paused_at is not null)) as waits`

@@ -72,6 +72,11 @@
  * run of a suspect that is over, whatever came of it, and a claim whose run ended in a fault of the database (end-lease.ts). It
  * gives back exactly the counts that it found, so that a crash of somebody else before it stays counted.
  *
+ * Holders elsewhere. A holder may be a program that asks over HTTP (docs/worker-api.md): the api speaks for it with these same
+ * statements, and keeps nothing between two calls. Two things follow. An answer that hands out intents can be lost, and then
+ * only the holder can say that it never began them; without that they are uncertain. And where no other such holder comes,
+ * services/recover-remote.ts takes its shard over, explains it, and ends its own lease with the count of deaths that it found.
+ *
  * Artifact types depart in one thing: what a lost worker left in flight is tried again, not `uncertain`, and their last item
  * is decided by the fence of its commit. The header of publish.ts says why.
  *

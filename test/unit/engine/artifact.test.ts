@@ -16,7 +16,6 @@ vi.mock('../../../src/engine/external.ts', () => ({ runExternal: vi.fn() }))
 vi.mock('../../../src/engine/outcomes.ts', () => ({
   patiently: vi.fn(),
   returnUnclear: vi.fn(),
-  workerEvidence: vi.fn(),
   writePatiently: vi.fn(),
 }))
 vi.mock('../../../src/engine/publish.ts', () => ({ publish: vi.fn() }))

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { assertWindow } from '../../../src/engine/assert-window.ts'
+import { assertWindow } from '../../../src/services/assert-window.ts'
 import { MeasuredBytes, TimeIsUp, withDeadline } from '../../../src/engine/measured-bytes.ts'
 import { runnableItem, useTestClock } from '../../support/held-run.ts'
 

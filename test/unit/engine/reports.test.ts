@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { fingerprint } from '../../../src/domain/failure.ts'
 import type { EffectLookup, Executor, SendOutcome } from '../../../src/domain/operation-type.ts'
-import { failureFate, firstLookupMs, sentReport, unsentReport } from '../../../src/engine/reports.ts'
+import { failureFate, firstLookupMs, sentReport, unsentReport } from '../../../src/services/outcome-reports.ts'
 import { plantedType } from '../../support/planted-operation.ts'
 
 const type = plantedType('grant', { retry: { maxAttempts: 3, baseMs: 1_000, maxMs: 30_000 } })

@@ -1,22 +1,34 @@
-import { type EffectCall, lookupOfStep, type SendOutcome } from '../domain/operation-type.ts'
+import {
+  type EffectCall,
+  type Executor,
+  lookupOfStep,
+  type OperationType,
+  type SendOutcome,
+} from '../domain/operation-type.ts'
 import { decideDoubtedSend, isDoubted } from '../domain/restore.ts'
-import { absenceStableAfterMs } from '../services/absence-report.ts'
-import { report } from '../services/evidence-reports.ts'
 import type { Report } from '../storage/run/converge.ts'
-import type { HeldShard } from './held-shard.ts'
-import { type Intent, sentReport } from './reports.ts'
+import type { ClaimedShard } from '../storage/run/lease.ts'
+import { absenceStableAfterMs } from './absence-report.ts'
+import { report } from './evidence-reports.ts'
+import { type Intent, sentReport } from './outcome-reports.ts'
+
+interface Holding {
+  lease: Pick<ClaimedShard, 'operationId' | 'doubt'>
+  type: OperationType
+  executor: Executor
+}
 
 type ClaimedItem = Intent & { key: string; attempt: number; resend: boolean; explained: boolean }
 
 /** Whether the effect may have been sent in a time that a restore has lost: then it is asked about before it is sent. */
-export const mustAskFirst = ({ lease, executor }: HeldShard, item: ClaimedItem, call: EffectCall): boolean =>
+export const mustAskFirst = ({ lease, executor }: Holding, item: ClaimedItem, call: EffectCall): boolean =>
   executor.kind === 'external' &&
   // its provider has promised that a repeat is no second effect
   !item.resend &&
   isDoubted(lease.doubt, { effectKey: call.effectKey, operationId: lease.operationId, explained: item.explained })
 
 /** Asks the provider. Null: it is absent, and may be sent. Never throws, as a lookup does not. */
-export const askBeforeSend = async (held: HeldShard, item: ClaimedItem, call: EffectCall): Promise<Report | null> => {
+export const askBeforeSend = async (held: Holding, item: ClaimedItem, call: EffectCall): Promise<Report | null> => {
   const { executor, lease, type } = held
   const lookup = executor.kind === 'external' ? lookupOfStep(executor, call.step) : null
   const found = lookup && (await lookup.find(call))

@@ -1,16 +1,44 @@
 import { type FailureClass, fingerprint } from '../domain/failure.ts'
-import { lookupAfterMs, type OperationType, type SendOutcome } from '../domain/operation-type.ts'
+import { type Executor, lookupAfterMs, type OperationType, type SendOutcome } from '../domain/operation-type.ts'
 import { retryDecision } from '../domain/retry.ts'
-import { report } from '../services/evidence-reports.ts'
-import type { Report } from '../storage/run/converge.ts'
-import type { HeldShard } from './held-shard.ts'
+import type { Evidence, Report } from '../storage/run/converge.ts'
+import type { Lease } from '../storage/run/lease.ts'
+import { report } from './evidence-reports.ts'
 
-/** An effect that this worker has an intent for. */
+/** An effect that a worker has an intent for. */
 export interface Intent {
   ord: number
   effectKey: string
   send: number
 }
+
+/** Who holds a shard, and what it runs there. */
+export interface Holder {
+  lease: Lease
+  type: OperationType
+  /** Applies the effects of the items, or takes those of another operation back. */
+  executor: Executor
+  providerIdempotentMs: number
+}
+
+/** What the holder of a shard has to say. */
+export const workerEvidence = (holder: Holder, reports: readonly Report[]): Evidence => ({
+  source: 'worker',
+  epoch: holder.lease.epoch,
+  workerId: holder.lease.workerId,
+  actor: null,
+  codeVersion: holder.type.codeVersion,
+  lookupAfterMs: firstLookupMs(holder),
+  reports,
+})
+
+/** Its author changed the steps of the type under the same version: nothing is sent, and a person has to look. */
+export const unknownStep = (step: string): SendOutcome => ({
+  state: 'failed',
+  failureClass: 'bug_suspected',
+  reasonCode: 'UNKNOWN_STEP',
+  message: step === '' ? 'the type has steps now' : `the type has no step "${step}" now`,
+})
 
 /**
  * When the reconciler first looks at what became uncertain: to ask the provider, or to repeat the send where the provider
@@ -19,7 +47,7 @@ export interface Intent {
 export const firstLookupMs = ({
   executor,
   providerIdempotentMs,
-}: Pick<HeldShard, 'executor' | 'providerIdempotentMs'>): number | null => {
+}: Pick<Holder, 'executor' | 'providerIdempotentMs'>): number | null => {
   if (executor.kind !== 'external') return null
   return lookupAfterMs(executor) ?? (providerIdempotentMs > 0 ? 0 : null)
 }
