@@ -1,24 +1,10 @@
 import { existsSync } from 'node:fs'
 import { validate } from 'dockerfile-utils'
 import { expect, test } from 'vitest'
+import { instructionsOf } from '../../support/image.ts'
 import { readRepositoryFile } from './files.ts'
 
-interface Instruction {
-  name: string
-  rest: string
-}
-
-/** Without comments, continued lines joined. */
-const instructionsOf = (text: string): Instruction[] =>
-  text
-    .replace(/^\s*#.*\n/gm, '')
-    .replace(/\\\n\s*/g, ' ')
-    .split('\n')
-    .filter((line) => line.trim() !== '')
-    .map((line) => {
-      const [, name = '', rest = ''] = /^(\S+)\s+(.*)$/.exec(line.trim()) ?? []
-      return { name, rest }
-    })
+type Instruction = ReturnType<typeof instructionsOf>[number]
 
 const text = readRepositoryFile('Dockerfile')
 const instructions = instructionsOf(text)
