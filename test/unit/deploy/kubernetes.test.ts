@@ -1,12 +1,5 @@
-import { Deployment } from 'kubernetes-models/apps/v1/Deployment'
-import { HorizontalPodAutoscaler } from 'kubernetes-models/autoscaling/v2/HorizontalPodAutoscaler'
-import { Job } from 'kubernetes-models/batch/v1/Job'
-import { NetworkPolicy } from 'kubernetes-models/networking.k8s.io/v1/NetworkPolicy'
-import { PodDisruptionBudget } from 'kubernetes-models/policy/v1/PodDisruptionBudget'
-import { ConfigMap } from 'kubernetes-models/v1/ConfigMap'
-import { Namespace } from 'kubernetes-models/v1/Namespace'
-import { Service } from 'kubernetes-models/v1/Service'
-import { ServiceAccount } from 'kubernetes-models/v1/ServiceAccount'
+import { createRequire } from 'node:module'
+import type { Deployment } from 'kubernetes-models/apps/v1/Deployment.js'
 import { expect, test } from 'vitest'
 import { loadConfig } from '../../../src/config.ts'
 import { readRepositoryFile, readYamlFile } from './files.ts'
@@ -48,17 +41,9 @@ interface Manifest {
   }
 }
 
-const KINDS: Record<string, new (data: never) => { validate(): void }> = {
-  'apps/v1 Deployment': Deployment,
-  'autoscaling/v2 HorizontalPodAutoscaler': HorizontalPodAutoscaler,
-  'batch/v1 Job': Job,
-  'networking.k8s.io/v1 NetworkPolicy': NetworkPolicy,
-  'policy/v1 PodDisruptionBudget': PodDisruptionBudget,
-  'v1 ConfigMap': ConfigMap,
-  'v1 Namespace': Namespace,
-  'v1 Service': Service,
-  'v1 ServiceAccount': ServiceAccount,
-}
+/** The package has a module for each kind, which knows the schema of its version of the API. */
+const modelOf = ({ apiVersion, kind }: Manifest): (new (data: unknown) => Pick<Deployment, 'validate'>) =>
+  createRequire(import.meta.url)(`kubernetes-models/${apiVersion}/${kind}`)[kind]
 
 const [kustomization] = readYamlFile('deploy/kubernetes/kustomization.yaml') as [{ resources: string[] }]
 const manifests = kustomization.resources.flatMap((file) => readYamlFile(`deploy/kubernetes/${file}`) as Manifest[])
@@ -73,10 +58,9 @@ const pods = [...ofKind('Deployment'), ...ofKind('Job')].map(({ metadata, spec }
 
 /** What the API would say, faults of its schema and members that it does not know; null: nothing. */
 const faultOf = (manifest: Manifest): string | null => {
-  const Model = KINDS[`${manifest.apiVersion} ${manifest.kind}`]
-  if (!Model) return `there is no model of ${manifest.apiVersion} ${manifest.kind}`
   try {
-    new Model(manifest as never).validate()
+    const Model = modelOf(manifest)
+    new Model(manifest).validate()
     return null
   } catch (error) {
     return String(error)
