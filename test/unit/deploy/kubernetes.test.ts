@@ -56,7 +56,7 @@ const pods = [...ofKind('Deployment'), ...ofKind('Job')].map(({ metadata, spec }
   container: spec.template.spec.containers[0],
 }))
 
-/** What the API would say, faults of its schema and members that it does not know; null: nothing. */
+/** What the API would say of a fault against its schema; null: nothing. Members that it does not know are looked for by deploy/check.sh. */
 const faultOf = (manifest: Manifest): string | null => {
   try {
     const Model = modelOf(manifest)
