@@ -109,7 +109,7 @@ fi
 # The members of a pod template that kubectl drops when it reads and writes it, as its types have none of that name. Fails when there are any.
 find_unknown_members() {
   local manifest known member found=0
-  manifest=$(awk 'BEGIN { RS = "---\n" } /kind: (Deployment|Job)\n/' "$1")
+  manifest=$(awk 'BEGIN { RS = "---\n" } /\nkind: (Deployment|Job)\n/' "$1")
   known=$(kubectl set serviceaccount --local -f - -o json opledger <<< "$manifest") || return 1
   while read -r member; do
     if grep -qF "\"$member\":" <<< "$known"; then continue; fi
