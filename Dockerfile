@@ -8,8 +8,10 @@ ARG NODE_VERSION=26
 FROM node:${NODE_VERSION}-slim AS build
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
-RUN npm ci --omit=optional --ignore-scripts --no-audit --no-fund
-COPY tsconfig.json tsconfig.build.json ./
+# with the optional ones: the bundler's program is one of them
+RUN npm ci --ignore-scripts --no-audit --no-fund
+COPY scripts/build.mjs ./scripts/
+COPY tsconfig.json ./
 COPY src ./src
 RUN npm run build
 
