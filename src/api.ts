@@ -1,11 +1,13 @@
 import { loadConfigFromProcess } from './config.ts'
 import { ConfigurationError } from './domain/errors.ts'
+import { startWatchdog } from './engine/watchdog.ts'
 import { keepHeapSmall } from './heap.ts'
 import type { Services } from './http/deps.ts'
 import { buildServer } from './http/server.ts'
 import { createLog } from './log.ts'
 import { openObjectStore } from './objects/open-object-store.ts'
 import { loadOperationTypes } from './operation-types/registry.ts'
+import { openServiceManager } from './service-manager.ts'
 import { assembleServices } from './services/assemble.ts'
 import { ledgerSource } from './services/ledger-source.ts'
 import { onShutdown, runEntry } from './shutdown.ts'
@@ -79,10 +81,19 @@ await runEntry(async () => {
   const services = assembleServices(context, { objects, secret: config.downloadSecret })
   const state = { draining: false }
   const server = await buildServer({ services: services satisfies Services, config, state, log })
+  const watchdog = startWatchdog(log)
+  // its event loop turns, or it is killed: nothing else can stand still here, as each request has its deadline
+  const manager = openServiceManager({
+    settings: config.serviceManager,
+    log,
+    stuck: () => null,
+    onStuck: () => {},
+  })
 
   onShutdown(
     async (reason) => {
       log.info({ reason }, 'draining')
+      manager.stopping()
       state.draining = true
       await new Promise((resolve) => setTimeout(resolve, DRAIN_NOTICE_MS))
       const cutOff = setTimeout(() => server.server.closeAllConnections(), CLOSE_PATIENCE_MS)
@@ -93,9 +104,12 @@ await runEntry(async () => {
       await database.close()
       await types.close()
       await objects.close()
+      await watchdog.stop()
+      manager.close()
       log.info('stopped')
     },
     { onError: (error) => log.error({ err: error }, 'the drain failed') },
   )
   await listen(server, config.host, config.port)
+  manager.ready()
 })

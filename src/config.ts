@@ -17,6 +17,16 @@ export type ProcessKind = 'start' | 'api' | 'worker' | 'migrate' | 'cli'
 export type LogLevel = 'fatal' | 'error' | 'warn' | 'info' | 'debug' | 'trace' | 'silent'
 export type Environment = Readonly<Record<string, string | undefined>>
 
+/** Of systemd, or of whatever speaks its protocol: set by it, not by people. */
+export interface ServiceManagerSettings {
+  /** `NOTIFY_SOCKET`: a path, or `@` and an abstract name. */
+  socket: string
+  /** It kills the process when it hears nothing for so long; null: it does not. */
+  watchdogMs: number | null
+  /** `PATH`, to find its program. */
+  path: string
+}
+
 export interface Config {
   /** Null only for `start` and `cli`: the embedded PostgreSQL in `dataDir` is used then. */
   readonly databaseUrl: string | null
@@ -45,6 +55,8 @@ export interface Config {
   readonly webhookSecrets: readonly string[]
   /** Whether webhooks may go into private networks. */
   readonly webhookPrivateAddresses: PrivateAddresses
+  /** Null: nobody wants to be told how the process is. */
+  readonly serviceManager: ServiceManagerSettings | null
   /** For `{env.X}` placeholders: the environment without its secrets. */
   readonly env: Environment
   /** For `{secret.X}` placeholders. */
@@ -253,6 +265,17 @@ const readWebhookSecrets = (env: Record<string, string>): readonly string[] => {
   )
 }
 
+const PATH_DEFAULT = '/usr/local/bin:/usr/bin:/bin'
+
+/** `WATCHDOG_PID` names the process that is meant: children inherit the rest. What cannot be understood is left alone. */
+const readServiceManager = (env: Record<string, string>, pid: number): ServiceManagerSettings | null => {
+  const { NOTIFY_SOCKET: socket, WATCHDOG_USEC: usec, WATCHDOG_PID: watchedPid } = env
+  if (socket === undefined || !/^[@/]/.test(socket)) return null
+  const isMeant = watchedPid === undefined || watchedPid === String(pid)
+  const watchdogMs = isMeant && usec !== undefined && /^[1-9]\d{3,14}$/.test(usec) ? Number(usec) / 1_000 : null
+  return { socket, watchdogMs, path: env.PATH ?? PATH_DEFAULT }
+}
+
 const isSecretKey = (key: string): boolean =>
   key.startsWith(SECRET_PREFIX) || SECRET_KEYS.includes(key.replace(/_FILE$/, ''))
 
@@ -324,6 +347,7 @@ export function loadConfig(env: Environment, process: ProcessKind): Config {
     webhookSecrets,
     webhookPrivateAddresses:
       values.OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES ?? (process === 'start' && auth === 'off' ? 'allow' : 'refuse'),
+    serviceManager: readServiceManager(given, globalThis.process.pid),
     env: Object.freeze(Object.fromEntries(Object.entries(given).filter(([key]) => !isSecretKey(key)))),
     secret: (name) => secrets.get(name),
   })
@@ -344,7 +368,14 @@ export const childEnvironment = (decided: {
   webhookSecretFile: string | null
   downloadSecretFile: string | null
 }): Record<string, string | undefined> => {
-  const { DATABASE_URL_FILE: _url, ...inherited } = process.env
+  // the service manager of `start` hears of `start`, which supervises them
+  const {
+    DATABASE_URL_FILE: _url,
+    NOTIFY_SOCKET: _socket,
+    WATCHDOG_USEC: _usec,
+    WATCHDOG_PID: _pid,
+    ...inherited
+  } = process.env
   return {
     ...inherited,
     DATABASE_URL: decided.databaseUrl,

@@ -12,6 +12,7 @@ import { startMaintenance } from './maintenance/schedule.ts'
 import { openObjectStore } from './objects/open-object-store.ts'
 import { loadOperationTypes } from './operation-types/registry.ts'
 import { codeVersion } from './operation-types/version.ts'
+import { openServiceManager } from './service-manager.ts'
 import { ledgerSource } from './services/ledger-source.ts'
 import { onShutdown, runEntry } from './shutdown.ts'
 import { openDatabase } from './storage/database.ts'
@@ -71,15 +72,24 @@ await runEntry(async () => {
     privateAddresses: config.webhookPrivateAddresses,
   })
   const watchdog = startWatchdog(log)
+  const manager = openServiceManager({
+    settings: config.serviceManager,
+    log,
+    stuck: () => engine.stuck(),
+    // what hangs keeps the drain from its end, and its grace ends the process
+    onStuck: () => shutdown.request(1),
+  })
   log.info({ types: types.list().map((type) => type.name) }, 'worker started')
 
-  onShutdown(
+  const shutdown = onShutdown(
     async (reason) => {
       log.info({ reason }, 'draining')
+      manager.stopping()
       await engine.drain()
       await maintenance.stop()
       await meter.stop()
       await watchdog.stop()
+      manager.close()
       await wakeUps.close()
       await database.close()
       await control.close()
@@ -89,4 +99,5 @@ await runEntry(async () => {
     },
     { onError: (error) => log.error({ err: error }, 'the drain failed') },
   )
+  manager.ready()
 })

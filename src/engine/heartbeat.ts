@@ -40,9 +40,11 @@ export const startHeartbeat = (options: {
   control: Database
   presence: WorkerPresence
   held: ReadonlySet<HeldShard>
+  /** Told after each beat whether the database answered. */
+  onBeat: (answered: boolean) => void
   log: Log
 }): Heartbeat => {
-  const { control, presence, held, log } = options
+  const { control, presence, held, onBeat, log } = options
   let stopped = false
   let lookAgain = false
   let looking: Promise<void> | null = null
@@ -154,6 +156,7 @@ export const startHeartbeat = (options: {
           for (const result of results) {
             if (result.status === 'rejected') log.warn({ err: result.reason }, 'heartbeat failed')
           }
+          onBeat(results.every((result) => result.status === 'fulfilled'))
         })
         .finally(schedule)
     }, afterMs)

@@ -85,7 +85,12 @@ export class HeldShard {
   }
 
   get isStalled(): boolean {
-    return performance.now() - this.lastStepMs > this.type.stallMs
+    return this.stalledMs > 0
+  }
+
+  /** For how long the run has been stalled; 0 or less: it is not. */
+  get stalledMs(): number {
+    return performance.now() - this.lastStepMs - this.type.stallMs
   }
 
   renewed(askedAtMs: number): void {

@@ -21,6 +21,7 @@ import type { RunContext } from './context.ts'
 import { openGiveBacks } from './give-back.ts'
 import { startHeartbeat } from './heartbeat.ts'
 import { HeldShard } from './held-shard.ts'
+import { Progress } from './progress.ts'
 import { runShard } from './run.ts'
 import type { TypeMeter } from './type-meter.ts'
 
@@ -49,6 +50,8 @@ export interface EngineOptions {
 export interface Engine {
   /** Resolves when every run has stopped at a safe boundary and every outcome is written. */
   drain(): Promise<void>
+  /** Why this worker gets nowhere, for the log; null: it does, or it drains, which has a limit of its own. */
+  stuck(): string | null
 }
 
 export const startEngine = async (options: EngineOptions): Promise<Engine> => {
@@ -92,7 +95,8 @@ export const startEngine = async (options: EngineOptions): Promise<Engine> => {
 
   await register(control, presence, log)
   const giveBacks = openGiveBacks({ control, log })
-  const heartbeat = startHeartbeat({ control, presence, held, log })
+  const progress = new Progress()
+  const heartbeat = startHeartbeat({ control, presence, held, log, onBeat: (answered) => progress.beat(answered) })
   const unsubscribe = [wakeUps.on('work', nudge), wakeUps.on('stop', () => heartbeat.look())]
 
   const run = (shard: HeldShard): void => {
@@ -178,6 +182,7 @@ export const startEngine = async (options: EngineOptions): Promise<Engine> => {
 
   const loop = async (): Promise<void> => {
     while (!draining) {
+      progress.round()
       if (!wanted) {
         await new Promise<void>((resolve) => {
           const timer = setTimeout(resolve, POLL_MS)
@@ -229,6 +234,11 @@ export const startEngine = async (options: EngineOptions): Promise<Engine> => {
   }
 
   return {
+    stuck() {
+      if (draining) return null
+      const full = held.size >= concurrency || isAlone()
+      return progress.stuck({ full, running: [...held].filter((shard) => !isolated.includes(shard)) })
+    },
     async drain() {
       draining = true
       heartbeat.state = 'draining'

@@ -1,7 +1,8 @@
 /**
  * Ends a process whose event loop does not turn any more: an endless loop in a handler stops heartbeats and drains alike,
  * and nothing inside the loop could say so. A thread of its own watches a counter that the loop moves; when it stands still
- * for STILL_MS the process is killed, its leases run out, and the crash is counted like any other.
+ * for STILL_MS the process is killed, its leases run out, and the crash is counted like any other. Whether a loop that turns gets
+ * anywhere is told by progress.ts.
  */
 import { Worker } from 'node:worker_threads'
 import type { Log } from '../log.ts'

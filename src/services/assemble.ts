@@ -1,6 +1,7 @@
 /**
  * The use cases of the api, bound to one context: the list that `http/deps.ts` asks for. What is shared between requests is
- * made here once: the batchers of reads and submissions, the pulse of types, and the waiters for changes.
+ * made here once: the batchers of reads and submissions, the pulse of types, the waiters for changes, and
+ * the figures that are dear to measure.
  */
 import { AppError } from '../domain/errors.ts'
 import { NO_OBJECT_STORE } from '../objects/object-store.ts'
@@ -21,6 +22,7 @@ import type { ServiceContext } from './context.ts'
 import { discard, getDeadLetter, listDeadLetters } from './dead-letters.ts'
 import { decideApproval } from './decide-approval.ts'
 import { getOperation, openStateReader } from './get-operation.ts'
+import { openHealthGauges } from './health-gauges.ts'
 import { healthReport } from './health-report.ts'
 import { getIncident, listIncidents, resolveIncident } from './incidents.ts'
 import { listItemHistory } from './item-history.ts'
@@ -106,6 +108,7 @@ export const assembleServices = (
   }
   const waiter = openChangeWaiter(context)
   const work = { ...base, tokenKey: openTokenKey(base) }
+  const health = openHealthGauges(context)
 
   const view = async (state: OperationState): Promise<OperationView> =>
     operationView(state, context.types.get(state.type), await context.readPulse(state.type, state.typeVersion))
@@ -240,7 +243,7 @@ export const assembleServices = (
     healthReport: (principal: Principal) => healthReport(context, principal),
     authenticate: (keyHash: string) => authenticate(context, keyHash),
     readiness: () => readiness(context),
-    measure: () => measure(context),
+    measure: async () => [...(await measure(context)), ...(await health.read())],
     close: () => waiter.close(),
   }
 }

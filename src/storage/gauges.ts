@@ -92,3 +92,15 @@ export const readWebhookDeliveries = async ({ sql }: Connection): Promise<Map<st
     group by state`
   return new Map(rows.map((row) => [row.state, row.n]))
 }
+
+/** Tenants that ever had an operation, lowest id first, `limit` at most: one index probe each. */
+export const readTenantIds = async ({ sql }: Connection, limit: number): Promise<number[]> => {
+  const rows = await sql<{ id: number }>`
+    with recursive tenant (id) as (
+      (select tenant_id from operations order by tenant_id limit 1)
+      union all
+      select (select o.tenant_id from operations o where o.tenant_id > t.id order by o.tenant_id limit 1)
+      from tenant t where t.id is not null)
+    select id from tenant where id is not null limit ${limit}`
+  return rows.map(({ id }) => id)
+}

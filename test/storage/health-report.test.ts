@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest'
 import { addDuration } from '../../src/domain/latency.ts'
+import { openHealthGauges } from '../../src/services/health-gauges.ts'
 import { healthReport } from '../../src/services/health-report.ts'
 import { measure } from '../../src/services/measure.ts'
 import type { Sql } from '../../src/storage/connection.ts'
@@ -267,5 +268,72 @@ test('every gauge names its labels, and no name comes twice', async () => {
       expect(Object.keys(labels)).toEqual(labelNames)
       expect(Number.isFinite(value)).toBe(true)
     }
+  }
+})
+
+const healthGaugesOf = async (): Promise<Map<string, number>> => {
+  const gauges = await openHealthGauges({ database, types }).read()
+  return new Map(
+    gauges.flatMap(({ name, values }) =>
+      values.map(({ labels, value }): [string, number] => [[name, ...Object.values(labels)].join(' '), value]),
+    ),
+  )
+}
+
+test('the report of every tenant as gauges: the worst figure, and how many are over the threshold', async () => {
+  for (const [tenantId, letters] of [
+    [1, 2],
+    [2, 0],
+    [3, 5],
+  ] as const) {
+    const items = [{ key: 'a', ...applied }]
+    const id = await plantOperation(database, { type: 'grant', status: 'running', tenantId, items })
+    await write(
+      (sql) => sql`
+        insert into dead_letters (tenant_id, operation_id, ord, type, item_key, effect_key, failure_class, attempts, fingerprint)
+        select ${tenantId}::int, ${id}::uuid, ord, 'grant', 'k', 'e', 'transient', 3, 'f' from generate_series(1, ${letters}::int) as o (ord)`,
+    )
+  }
+  const gauges = await healthGaugesOf()
+  expect([gauges.get('health_figure grant dead_letters'), gauges.get('health_alarms grant dead_letters')]).toEqual([
+    5, 2,
+  ])
+  expect([gauges.get('health_figure idle dead_letters'), gauges.get('health_alarms idle dead_letters')]).toEqual([0, 0])
+  // no data: the alarm is there, the figure is not
+  expect(gauges.has('health_figure grant p95_ms')).toBe(false)
+  expect(gauges.get('health_alarms grant p95_ms')).toBe(0)
+  expect(gauges.get('health_tenants_left_out')).toBe(0)
+  expect([...gauges.keys()].filter((name) => name.startsWith('health_alarms grant'))).toHaveLength(9)
+})
+
+test('the figures are read once a minute, keep standing while they cannot be read, and say how old they are', async () => {
+  let reads = 0
+  let away = false
+  const counted: Database = {
+    ...database,
+    query(work) {
+      reads++
+      return away ? Promise.reject(new Error('away')) : database.query(work)
+    },
+  }
+  const clock = vi.spyOn(performance, 'now')
+  try {
+    const gauges = openHealthGauges({ database: counted, types })
+    const first = await gauges.read()
+    const before = reads
+    await gauges.read()
+    expect(reads).toBe(before)
+    const later = performance.now() + 61_000
+    clock.mockImplementation(() => later)
+    away = true
+    const old = await gauges.read()
+    expect(reads).toBeGreaterThan(before)
+    expect(old.find(({ name }) => name === 'health_alarms')).toEqual(first.find(({ name }) => name === 'health_alarms'))
+    expect(old.find(({ name }) => name === 'health_age_seconds')?.values[0]?.value).toBeGreaterThan(60)
+    away = false
+    const fresh = await gauges.read()
+    expect(fresh.find(({ name }) => name === 'health_age_seconds')?.values[0]?.value).toBe(0)
+  } finally {
+    clock.mockRestore()
   }
 })

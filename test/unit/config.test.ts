@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import os from 'node:os'
 import path from 'node:path'
 import { inspect } from 'node:util'
-import { afterAll, describe, expect, it } from 'vitest'
+import { afterAll, describe, expect, it, vi } from 'vitest'
 import {
   childEnvironment,
   type Environment,
@@ -217,6 +217,15 @@ describe('secrets', () => {
       expect(printed).not.toMatch(/hunter|db\.example/)
     }
   })
+})
+
+it('children of start do not speak to the service manager of start', () => {
+  const keys = ['NOTIFY_SOCKET', 'WATCHDOG_USEC', 'WATCHDOG_PID']
+  for (const key of keys) vi.stubEnv(key, '/run/notify')
+  const decided = { databaseUrl: url, auth: 'off', webhookPrivateAddresses: 'allow' } as const
+  const env = childEnvironment({ ...decided, webhookSecretFile: null, downloadSecretFile: null })
+  vi.unstubAllEnvs()
+  expect(keys.filter((key) => key in env)).toEqual([])
 })
 
 it('children of start are told the database and the decided AUTH', () => {

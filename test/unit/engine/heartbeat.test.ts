@@ -44,13 +44,15 @@ const answerFor = ({ lease }: HeldShard, stopRequested: RenewedLease['stopReques
 const begin = (...shards: HeldShard[]) => {
   const { context, noted } = notingContext()
   const held = new Set(shards)
-  const started = startHeartbeat({ control: FAKED_DATABASE, presence, held, log: context.log })
+  const answered: boolean[] = []
+  const onBeat = (was: boolean): void => void answered.push(was)
+  const started = startHeartbeat({ control: FAKED_DATABASE, presence, held, onBeat, log: context.log })
   heartbeat = started
   const claim = (shard: HeldShard): void => {
     held.add(shard)
     started.claimed()
   }
-  return { heartbeat: started, noted, claim }
+  return { heartbeat: started, noted, claim, answered }
 }
 /** The database renews what it is asked for, and says that these are told to stop. */
 const renewAll = (shards: HeldShard[], stop: RenewedLease['stopRequested'] = null) => {
@@ -192,12 +194,13 @@ describe('a beat', () => {
     const shard = holdShard({}, TYPE)
     const endsMs = shard.leaseEndsMs
     vi.mocked(renewLeases).mockRejectedValueOnce(away())
-    const { noted } = begin(shard)
+    const { noted, answered } = begin(shard)
     await tick(1_000)
     expect([shard.leaseEndsMs, shard.lost, noted.log]).toEqual([endsMs, false, ['heartbeat failed']])
     renewAll([shard])
     await tick(1_000)
     expect(shard.leaseEndsMs).toBeGreaterThan(endsMs)
+    expect(answered).toEqual([false, true])
   })
 
   test('whose other half fails still counts', async () => {

@@ -64,8 +64,10 @@ const start = async ({ concurrency = 3, types = [GRANT] }: { concurrency?: numbe
     stop: vi.fn(async () => {}),
   }
   let held: ReadonlySet<HeldShard> = new Set()
+  let beat: () => void = () => {}
   vi.mocked(startHeartbeat).mockImplementation((options) => {
     held = options.held
+    beat = () => options.onBeat(true)
     return heartbeat
   })
   vi.mocked(claimReadyShards).mockImplementation(async (_connection, { limit, perTenant, afterTenant }) => {
@@ -114,7 +116,7 @@ const start = async ({ concurrency = 3, types = [GRANT] }: { concurrency?: numbe
     await drained
   }
   await tick()
-  return { engine, ready, expired, runs, listeners, off, heartbeat, noted, held: () => [...held] }
+  return { engine, ready, expired, runs, listeners, off, heartbeat, noted, held: () => [...held], beat: () => beat() }
 }
 const shard = (n: number, over: Partial<ClaimedShard> = {}): ClaimedShard =>
   claimedShard({ shard: n, tenantId: 1, ...over })
@@ -603,5 +605,53 @@ describe('a drain', () => {
     void worker.engine.drain()
     await tick(5_000)
     expect(readPausedTypes).not.toHaveBeenCalled()
+  })
+})
+
+describe('whether a worker gets anywhere', () => {
+  /** Of GRANT: stalled for a minute beyond its 5 s. Its lease is over before. */
+  const HUNG_MS = 66_000
+  const SHORT = plantedType('grant', { leaseMs: 3_000, stallMs: 5_000 })
+  const pass = async (worker: Awaited<ReturnType<typeof start>>, ms: number): Promise<void> => {
+    for (let left = ms; left > 0; left -= 1_000) {
+      await tick(1_000)
+      worker.beat()
+    }
+  }
+
+  test('is told by its places: when all of them hang, it does not', async () => {
+    const worker = await start({ concurrency: 2, types: [SHORT] })
+    worker.ready.push(shard(0), shard(1))
+    worker.listeners.get('work')?.()
+    await tick()
+    await pass(worker, HUNG_MS)
+    expect(worker.engine.stuck()).toBe('every run in hand lost its lease and hangs')
+    worker.runs[0]?.end()
+    await tick()
+    expect(worker.engine.stuck()).toBeNull()
+  })
+
+  test('one that hangs alone keeps everything else out', async () => {
+    const worker = await start({ concurrency: 3, types: [SHORT] })
+    worker.expired.push(shard(0, { claims: 2 }), shard(1, { claims: 2 }))
+    await tick(1_000)
+    expect(shardsOf(worker.runs)).toEqual([0])
+    await pass(worker, HUNG_MS)
+    expect(worker.engine.stuck()).toBe('every run in hand lost its lease and hangs')
+    // its drain has a limit of its own
+    void worker.engine.drain()
+    expect(worker.engine.stuck()).toBeNull()
+  })
+
+  test('a claim that never comes back, and beats that never do', async () => {
+    const worker = await start()
+    await tick(181_000)
+    expect(worker.engine.stuck()).toBe('no heartbeat came to an end')
+    worker.beat()
+    expect(worker.engine.stuck()).toBeNull()
+    vi.mocked(claimReadyShards).mockReturnValue(new Promise(() => {}))
+    await pass(worker, 183_000)
+    expect(worker.engine.stuck()).toBe('nothing was claimed or looked for')
+    draining = null
   })
 })
