@@ -1,0 +1,46 @@
+import type { Closers } from './closers.ts'
+import { startPart } from './part.ts'
+
+export interface LoadRequest {
+  method: 'GET' | 'POST'
+  path: string
+  headers?: Record<string, string>
+  body?: string
+}
+
+/** What load/http-load.ts is told. */
+export interface LoadSettings {
+  url: string
+  connections: number
+  seconds: number
+  /** What every answer has to be; another one fails the load. */
+  status: number
+  /** Dealt out to the connections; each sends its own in turn, again and again. */
+  requests: LoadRequest[]
+}
+
+/** Connections of B1, B2 and B7. */
+export const CONNECTIONS = 50
+
+export interface Load {
+  /** Answers a second. */
+  run(settings: Omit<LoadSettings, 'connections'>): Promise<number>
+}
+
+export const startLoad = async (closers: Closers): Promise<Load> => {
+  const part = await startPart(closers, 'load/http-load.ts', null)
+  return { run: (settings) => part.call<number>('run', { ...settings, connections: CONNECTIONS }) }
+}
+
+/** One item that changes nothing, as it is only accepted here. */
+export const SUBMISSION: LoadRequest = {
+  method: 'POST',
+  path: '/operations',
+  headers: { 'content-type': 'application/json' },
+  body: JSON.stringify({
+    type: 'bench-update',
+    reason: 'a benchmark',
+    labels: { bench: 'yes' },
+    items: [{ key: 'target-1', input: { target: 1 } }],
+  }),
+}
