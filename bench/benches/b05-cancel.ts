@@ -121,7 +121,7 @@ const calls = async (
     const { arrivals } = await take()
     const own = arrivals.filter(({ key }) => key === operation.id)
     effects += own.length
-    late += own.filter(({ sentAt }) => sentAt > until).length
+    late += own.filter(({ sentAt }) => sentAt === null || sentAt > until).length
     say(`cancelled in ${short(tookMs)} ms, after ${own.length} calls`)
   }
   return { late, effects }

@@ -24,11 +24,11 @@ export const plantFinished = async (sql: postgres.Sql, count: number, say: (line
       e as (
         insert into effects (tenant_id, effect_key, state, send, operation_id, shard, ord, attempt, lease_epoch, item_key,
           input_hash, item_state, send_by)
-        select 1, 'bench-update:op_' || id || ':t' || ord, 'applied', 1, id, 0, ord, 1, 1, '', '', 'applied', now()
+        select 1, 'bench-update:' || id || ':t' || ord, 'applied', 1, id, 0, ord, 1, 1, '', '', 'applied', now()
         from ids, generate_series(0, items - 1) ord)
       insert into ledger_entries (tenant_id, operation_id, ord, item_key, attempt, state, effect_key, input_hash, source,
         worker_id, code_version)
-      select 1, id, ord, 't' || ord, 1, 'applied', 'bench-update:op_' || id || ':t' || ord, 'hash-of-${'x'.repeat(35)}',
+      select 1, id, ord, 't' || ord, 1, 'applied', 'bench-update:' || id || ':t' || ord, 'hash-of-${'x'.repeat(35)}',
         'worker', id, 'c1'
       from ids, generate_series(0, items - 1) ord`)
     if ((from / AT_A_TIME) % 10 === 0)
@@ -48,7 +48,7 @@ export const plantQueued = async (sql: postgres.Sql, count: number): Promise<voi
       select 1, id, 'bench-update', 1, 'c1', 'pending', 1, 'tester', 'low', id, 'hash-of-${'x'.repeat(35)}' from ids),
     i as (
       insert into operation_items (tenant_id, operation_id, ord, item_key, effect_key, input, input_hash)
-      select 1, id, 0, 't0', 'bench-update:op_' || id || ':t0', '{"target": 1}', 'hash-of-${'x'.repeat(35)}' from ids)
+      select 1, id, 0, 't0', 'bench-update:' || id || ':t0', '{"target": 1}', 'hash-of-${'x'.repeat(35)}' from ids)
     insert into operation_shards (tenant_id, operation_id, shard, type, type_version, from_ord, to_ord, cursor)
     select 1, id, 0, 'bench-update', 1, 0, 1, 0 from ids`)
 }

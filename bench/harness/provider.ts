@@ -15,8 +15,8 @@ export interface ProviderSettings {
 /** Of one effect. */
 export interface Arrival {
   key: string
-  /** Epoch ms, as the sender stamped it; NaN where it did not. */
-  sentAt: number
+  /** Epoch ms, as the sender stamped it; null where it did not. */
+  sentAt: number | null
   /** `process.hrtime`, in ms. */
   arrivedAt: number
 }
@@ -27,9 +27,10 @@ await servePart<ProviderSettings>(async ({ delayMs, keeps }) => {
   const server = http.createServer((request, response) => {
     const n = ++seen
     if (keeps) {
+      const stamp = request.headers['x-sent-at']
       arrivals.push({
         key: String(request.headers['idempotency-key'] ?? ''),
-        sentAt: Number(request.headers['x-sent-at'] ?? Number.NaN),
+        sentAt: stamp === undefined ? null : Number(stamp),
         arrivedAt: Number(process.hrtime.bigint()) / 1e6,
       })
     }

@@ -16,7 +16,15 @@ export interface BareInsertsSettings {
 const literal = (values: readonly (string | number)[]): string => `{${values.join(',')}}`
 
 await servePart<BareInsertsSettings>(async ({ databaseUrl, lanes, batch }) => {
-  const sql = postgres(databaseUrl, { max: lanes, fetch_types: false, onnotice: () => {} })
+  const clients = Array.from({ length: lanes }, () =>
+    postgres(databaseUrl, { max: 1, fetch_types: false, onnotice: () => {} }),
+  )
+  const connections = await Promise.all(
+    clients.map(async (sql) => {
+      await sql`select 1` // a reservation of a client that is not connected yet waits for ever
+      return sql.reserve()
+    }),
+  )
 
   const write = async (
     connection: postgres.ReservedSql,
@@ -25,7 +33,7 @@ await servePart<BareInsertsSettings>(async ({ databaseUrl, lanes, batch }) => {
     to: number,
   ): Promise<void> => {
     const ords = Array.from({ length: to - from }, (_, index) => from + index)
-    const keys = literal(ords.map((ord) => `bench-update:op_${operation}:t${ord}`))
+    const keys = literal(ords.map((ord) => `bench-update:${operation}:t${ord}`))
     const items = literal(ords.map((ord) => `t${ord}`))
     const hashes = literal(
       ords.map((ord) => `hash-of-forty-three-characters-like-ours-${String(ord).padStart(6, '0')}`),
@@ -61,22 +69,17 @@ await servePart<BareInsertsSettings>(async ({ databaseUrl, lanes, batch }) => {
         let next = 0
         const startedAt = performance.now()
         await Promise.all(
-          Array.from({ length: lanes }, async () => {
-            const connection = await sql.reserve()
-            try {
-              while (next < count) {
-                const from = next
-                next = Math.min(count, from + batch)
-                await write(connection, operation, from, next)
-              }
-            } finally {
-              connection.release()
+          connections.map(async (connection) => {
+            while (next < count) {
+              const from = next
+              next = Math.min(count, from + batch)
+              await write(connection, operation, from, next)
             }
           }),
         )
         return count / ((performance.now() - startedAt) / 1_000)
       },
     },
-    close: () => sql.end({ timeout: 1 }),
+    close: () => Promise.all(clients.map((sql) => sql.end({ timeout: 0 }))),
   }
 })

@@ -1,5 +1,6 @@
 /** BullMQ on a Redis that writes its log to disk each second: a promise that is weaker than a commit, and is not counted against it. */
 import { Queue, Worker } from 'bullmq'
+import { Redis } from 'ioredis'
 import { servePart } from '../harness/serve-part.ts'
 import { openCount, openJob, type PeerSettings } from './job.ts'
 
@@ -9,7 +10,8 @@ const ADD_AT_A_TIME = 5_000
 await servePart<PeerSettings>(async (settings) => {
   if (settings.redisPort === null) throw new Error('there is no Redis')
   const job = openJob(settings)
-  const connection = { host: '127.0.0.1', port: settings.redisPort, maxRetriesPerRequest: null }
+  // a worker asks for null: it waits for Redis as long as it takes
+  const connection = new Redis({ host: '127.0.0.1', port: settings.redisPort, maxRetriesPerRequest: null })
   const queue = new Queue(QUEUE, { connection, defaultJobOptions: { removeOnComplete: true } })
   return {
     calls: {
@@ -37,6 +39,7 @@ await servePart<PeerSettings>(async (settings) => {
     },
     async close() {
       await queue.close()
+      await connection.quit()
       await job.close()
     },
   }
