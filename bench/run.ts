@@ -137,6 +137,13 @@ const main = async (): Promise<void> => {
   mkdirSync(dataDir)
   chmodSync(dataDir, 0o755)
   const server = await openDatabaseServer(dataDir)
+  const close = async (): Promise<void> => {
+    await server.close()
+    rmSync(directory, { recursive: true, force: true })
+  }
+  // what we started as processes sees that we are gone; the database would stay
+  for (const signal of ['SIGINT', 'SIGTERM'] as const)
+    process.once(signal, () => void close().finally(() => process.exit(1)))
   try {
     const described = machine(server)
     console.log(described)
@@ -148,8 +155,7 @@ const main = async (): Promise<void> => {
       process.exitCode = 1
     }
   } finally {
-    await server.close()
-    rmSync(directory, { recursive: true, force: true })
+    await close()
   }
 }
 
