@@ -23,7 +23,7 @@ import { secondWorker } from './benches/b09-second-worker.ts'
 import { firstStart } from './benches/b10-start.ts'
 import type { Bench, Chart } from './harness/bench.ts'
 import { drawChart } from './harness/chart.ts'
-import { openClosers } from './harness/closers.ts'
+import { type Closers, openClosers } from './harness/closers.ts'
 import { type DatabaseServer, openDatabaseServer } from './harness/database-server.ts'
 import { chartFile, describeMachine, fillIn, mergeResults, renderCharts, renderTable } from './harness/report.ts'
 import type { Result } from './harness/result.ts'
@@ -85,8 +85,19 @@ interface Measured {
   failed: string[]
 }
 
+interface RunOptions {
+  server: DatabaseServer
+  directory: string
+  quick: boolean
+  /** Told what the bench that runs has opened, for whoever has to end it early. */
+  onOpen(closers: Closers): void
+}
+
 /** A bench that fails says so and leaves its old lines; the others go on. */
-const runAll = async (benches: readonly Bench[], server: DatabaseServer, directory: string, quick: boolean) => {
+const runAll = async (
+  benches: readonly Bench[],
+  { server, directory, quick, onOpen }: RunOptions,
+): Promise<Measured> => {
   const measured: Measured = { results: [], charts: new Map(), failed: [] }
   for (const bench of benches) {
     console.log(`\n${bench.id}: ${bench.load}`)
@@ -94,6 +105,7 @@ const runAll = async (benches: readonly Bench[], server: DatabaseServer, directo
     mkdirSync(own)
     chmodSync(own, 0o755)
     const closers = openClosers()
+    onOpen(closers)
     const say = (line: string): void => console.log(`  ${line}`)
     try {
       const { results, chart } = await bench.run({ quick, server, directory: own, closers, say })
@@ -137,17 +149,26 @@ const main = async (): Promise<void> => {
   mkdirSync(dataDir)
   chmodSync(dataDir, 0o755)
   const server = await openDatabaseServer(dataDir)
+  let opened: Closers | null = null
   const close = async (): Promise<void> => {
+    await opened?.closeAll().catch(() => {}) // told before, where a bench has ended
     await server.close()
     rmSync(directory, { recursive: true, force: true })
   }
-  // what we started as processes sees that we are gone; the database would stay
+  // most of what we started sees that we are gone; databases, PostgreSQL and Redis would stay
   for (const signal of ['SIGINT', 'SIGTERM'] as const)
     process.once(signal, () => void close().finally(() => process.exit(1)))
   try {
     const described = machine(server)
     console.log(described)
-    const measured = await runAll(benches, server, directory, values.quick)
+    const measured = await runAll(benches, {
+      server,
+      directory,
+      quick: values.quick,
+      onOpen: (closers) => {
+        opened = closers
+      },
+    })
     if (!values.quick) write(measured, described)
     console.log(`\n${renderTable(measured.results)}`)
     if (measured.failed.length > 0) {

@@ -39,8 +39,6 @@ export const SUBMISSION: LoadRequest = {
   headers: { 'content-type': 'application/json' },
   body: JSON.stringify({
     type: 'bench-update',
-    reason: 'a benchmark',
-    labels: { bench: 'yes' },
     items: [{ key: 'target-1', input: { target: 1 } }],
   }),
 }
