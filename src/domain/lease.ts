@@ -36,9 +36,12 @@ export interface SendWindow {
   callTimeoutMs: number
 }
 
+/** Whether what is left of the lease holds a call. */
+export const fitsLease = ({ nowMs, leaseEndsMs, callTimeoutMs }: Omit<SendWindow, 'sendByMs'>): boolean =>
+  nowMs + callTimeoutMs <= leaseEndsMs
+
 /** Never send what could outlive the lease, nor after `send_by`: `absent` is derived from that promise. */
-export const maySend = ({ nowMs, leaseEndsMs, sendByMs, callTimeoutMs }: SendWindow): boolean =>
-  nowMs <= sendByMs && nowMs + callTimeoutMs <= leaseEndsMs
+export const maySend = ({ sendByMs, ...call }: SendWindow): boolean => call.nowMs <= sendByMs && fitsLease(call)
 
 /** The last instant at which a call may start under a lease that ends then. */
 export const sendByMs = ({ leaseEndsMs, callTimeoutMs }: { leaseEndsMs: number; callTimeoutMs: number }): number =>

@@ -5,7 +5,7 @@
  * wait for a connection in between (`mayStart`).
  */
 import { formatId } from '../domain/ids.ts'
-import { maySend } from '../domain/lease.ts'
+import { fitsLease, maySend } from '../domain/lease.ts'
 import type { CallReport, SendCall } from '../domain/operation-type.ts'
 import { probe } from '../probe.ts'
 import type { Report } from '../storage/run/converge.ts'
@@ -46,24 +46,19 @@ export const openCalls = (
   traceparent: string | null,
 ): Calls => {
   const { lease, type } = held
+  const { callTimeoutMs } = executor
 
   const mayGoOnFrom = (item: ClaimedItem, nowMs: number): boolean =>
-    held.mayGoOn &&
-    maySend({
-      nowMs,
-      leaseEndsMs: held.leaseEndsMs,
-      sendByMs: item.sendByMs,
-      callTimeoutMs: executor.callTimeoutMs,
-    })
+    held.mayGoOn && maySend({ nowMs, leaseEndsMs: held.leaseEndsMs, sendByMs: item.sendByMs, callTimeoutMs })
   const maySendNow = (item: ClaimedItem): boolean => mayGoOnFrom(item, performance.now())
 
   /** The call's time began at `startedAtMs`, and is over at its deadline, however late its first byte is. */
   const mayStartNow = (item: ClaimedItem, startedAtMs: number): boolean =>
-    performance.now() < startedAtMs + executor.callTimeoutMs && mayGoOnFrom(item, startedAtMs)
+    performance.now() < startedAtMs + callTimeoutMs && mayGoOnFrom(item, startedAtMs)
 
   return {
     maySend: maySendNow,
-    fitsLease: () => performance.now() + executor.callTimeoutMs <= held.leaseEndsMs,
+    fitsLease: () => fitsLease({ nowMs: performance.now(), leaseEndsMs: held.leaseEndsMs, callTimeoutMs }),
     async make(item) {
       const standing = { operationId: lease.operationId, itemKey: item.key }
       await probe('send-allowed', standing)

@@ -26,8 +26,8 @@ const OWN_PREFLIGHTS_MAX = 3
 
 /**
  * Errors: operation-not-found, unknown-operation-type, invalid-request (no such preflight of this operation),
- * version-conflict, preflight-outdated, compensation-blocked, ledger-purged. `replayed` tells that the preflight was used before, and names
- * that compensation.
+ * version-conflict, preflight-outdated, compensation-blocked, ledger-purged. `replayed` tells that the preflight was used
+ * before, and names that compensation.
  */
 export const compensateOperation = async (
   context: CompensateContext,

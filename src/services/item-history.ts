@@ -9,8 +9,7 @@ import type { HistoryView, LedgerEntryView, Page } from './views.ts'
 
 /**
  * What happened to an item from its first attempt to its last replay, asked from any operation of the chain that has it.
- * Errors: operation-not-found, item-not-found, items-purged,
- * ledger-purged.
+ * Errors: operation-not-found, item-not-found, items-purged, ledger-purged.
  */
 export const listItemHistory = async (
   { database }: Pick<ServiceContext, 'database'>,

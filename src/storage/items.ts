@@ -3,6 +3,9 @@ import type { FailureClass } from '../domain/failure.ts'
 import type { ItemState } from '../domain/ledger.ts'
 import type { Connection } from './connection.ts'
 
+/** No item comes behind it: what PostgreSQL's integer holds. */
+export const ORD_MAX = 2 ** 31 - 1
+
 export interface ItemRow extends Record<string, unknown> {
   ord: number
   key: string

@@ -1,14 +1,12 @@
 /** Reads for exports of the ledger: where its parts begin, and their entries. */
 import type { ExportedEntry, LedgerPlace } from '../domain/ledger-export.ts'
 import type { Connection } from './connection.ts'
+import { ORD_MAX } from './items.ts'
 
 export interface Period {
   from: string
   to: string
 }
-
-/** What PostgreSQL's integer holds. */
-const ORD_MAX = 2 ** 31 - 1
 
 /** Null: no such operation. */
 export const readExtent = async (

@@ -3,11 +3,10 @@ import { isBoundToChain, type PurgeStage } from '../domain/retention.ts'
 import { texts } from './array-literal.ts'
 import type { Connection, Sql } from './connection.ts'
 import type { Database } from './database.ts'
+import { ORD_MAX } from './items.ts'
 
 /** Of each kind, deleted by one transaction: some tens of milliseconds of locks on rows that nobody waits for. */
 const ROWS_PER_BATCH = 5_000
-/** What PostgreSQL's integer holds. */
-const ORD_MAX = 2 ** 31 - 1
 
 export interface MarkedKey {
   tenantId: number

@@ -61,8 +61,8 @@ export const readAgedChains = async (
 }
 
 /**
- * Marks a chain as purged, if `judge` lets it go. Answers with the ids of its operations; null: it is kept, or somebody has
- * a part of it in hand.
+ * Marks a chain as purged, if `judge` lets it go. Answers with the ids of its operations; null: it is kept, was marked by
+ * another janitor, or somebody has a part of it in hand.
  */
 export const markChain = (
   database: Database,
@@ -73,8 +73,8 @@ export const markChain = (
   database.transaction(async ({ sql }) => {
     const locked = await lockChain(sql, chain)
     if (locked === null) return null
-    const { operations, shards, ...facts } = await readChainFacts(sql, chain)
-    if (operations !== locked.operations || shards !== locked.shards) return null
+    const { operations, shards, isNext, ...facts } = await readChainFacts(sql, chain, stage)
+    if (operations !== locked.operations || shards !== locked.shards || !isNext) return null
     const { goes, reason } = judge(facts)
     return goes ? writeMark(sql, chain, stage, reason) : null
   })
@@ -94,12 +94,18 @@ const lockChain = async (sql: Sql, chain: ChainKey): Promise<{ operations: numbe
   return { operations: ids.length, shards: shards?.n ?? 0 }
 }
 
-const readChainFacts = async (
-  sql: Sql,
-  chain: ChainKey,
-): Promise<ChainFacts & { operations: number; shards: number }> => {
-  const [row] = await sql<ChainFacts & { operations: number; shards: number }>`
+interface LockedChainFacts extends ChainFacts {
+  operations: number
+  shards: number
+  /** The stage is the next one: a janitor whose list is old finds here that another one was faster. */
+  isNext: boolean
+}
+
+const readChainFacts = async (sql: Sql, chain: ChainKey, stage: PurgeStage): Promise<LockedChainFacts> => {
+  const [row] = await sql<LockedChainFacts>`
     select count(*)::int as operations, coalesce(sum(s.n), 0)::int as shards,
+      bool_and(case when ${stage === 'items'} then o.items_purged_at is null
+        else o.items_purged_at is not null and o.ledger_purged_at is null end) as "isNext",
       (count(*) filter (where o.completed_at is null))::int as open,
       coalesce(extract(epoch from clock_timestamp() - greatest(max(o.completed_at), max(s.last_progress_at),
         max(closed.at))) * 1000, 0)::float8 as "sinceChangeMs",

@@ -33,7 +33,7 @@ const WALKS = {
 }
 
 /** Pages about what nobody can walk here, such as the restore of a database: they have no shell block. */
-const WITHOUT_BLOCKS = ['docs/restore.md']
+const WITHOUT_BLOCKS = ['docs/restore.md', 'docs/retention.md']
 
 /** Blocks that are not walked, by how they begin: this test starts what they start, on ports and with a secret of its own. */
 const STARTED_HERE = [

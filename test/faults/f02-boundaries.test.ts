@@ -11,7 +11,7 @@ import { ACTIONS, type Action, BOUNDARIES, type Boundary } from './boundaries.ts
 import { type Account, openAccount } from './harness/account.ts'
 import { isFinal, NoAnswer, type Operation } from './harness/client.ts'
 import { type Fault, faultTest } from './harness/fault.ts'
-import { closeCases } from './harness/person.ts'
+import { settle } from './harness/phase-two.ts'
 import type { FaultAction, Hit } from './harness/probes.ts'
 import { LEASE_MS, openStack, type Stack, settleMs } from './harness/stack.ts'
 import { ofItem, ofKey, onceDone, readStanding, type Standing, within } from './harness/traps.ts'
@@ -26,7 +26,6 @@ const TAKEN_MS = 120_000
 const MISSES_MAX = 5
 /** What a probe tells may be on its way when the operation is over. */
 const MISSED_MS = 3_000
-const LOOK_MS = 200
 
 let stack: Stack
 let account: Account
@@ -135,13 +134,9 @@ const missing = async (boundary: Boundary, submitting: Promise<string>, hit: Pro
   throw new Missed(id)
 }
 
-/** What was missed, or went wrong, comes to its end like anything else. */
-const endOpen = async (id: string): Promise<void> => {
-  const until = performance.now() + settleMs()
-  while (!isFinal(await account.client.get(id)) && performance.now() < until) {
-    await closeCases(stack, account.client, [id], { absentToo: true })
-    await sleep(LOOK_MS)
-  }
+/** What was missed, or went wrong, comes to its end like anything else; what does not, the account tells. */
+const endOpen = async (ids: readonly string[]): Promise<void> => {
+  await settle(stack, account.client, ids, { person: true }).catch(() => {})
 }
 
 const strikeOnce = async (boundary: Boundary, action: Action, key: string): Promise<void> => {
@@ -205,7 +200,7 @@ const strike = async (boundary: Boundary, action: Action, key: string): Promise<
       return await strikeOnce(boundary, action, misses === 0 ? key : `${key}-${misses}`)
     } catch (error) {
       if (!(error instanceof Missed) || misses === MISSES_MAX) throw new Error(await describe(key), { cause: error })
-      await endOpen(error.message)
+      await endOpen([error.message])
     }
   }
 }
@@ -232,7 +227,7 @@ const runAll = async (fault: Fault, action: Action): Promise<void> => {
     ),
   )
   await Promise.all(runs.flat())
-  await Promise.all(account.ids().map(endOpen)) // what failed must not hold up the next action
+  await endOpen(account.ids()) // what failed must not hold up the next action
   await watch.stop()
   await account.end()
 }

@@ -11,7 +11,7 @@ import { isFinal } from './harness/client.ts'
 import { faultTest } from './harness/fault.ts'
 import { settle } from './harness/phase-two.ts'
 import { openStack, type Stack } from './harness/stack.ts'
-import { ofKey } from './harness/traps.ts'
+import { ofKey, within } from './harness/traps.ts'
 
 const WAIT_MS = 120_000
 
@@ -26,8 +26,12 @@ afterAll(async () => {
   await stack.close()
 })
 
-const killAt = (point: ProbePoint, key: string) =>
-  stack.probes.arm({ point, matches: ofKey(stack, key), action: { kind: 'kill' } })
+const killAt = async (point: ProbePoint, key: string): Promise<{ hit: Promise<unknown> }> => {
+  const trap = await stack.probes.arm({ point, matches: ofKey(stack, key), action: { kind: 'kill' } })
+  const hit = within(WAIT_MS, `an api stands at ${point}`, trap.hit)
+  hit.catch(() => {})
+  return { hit }
+}
 
 const eventsOf = async (key: string): Promise<string[]> => {
   const rows = await stack.sql<{ kind: string }[]>`
@@ -109,7 +113,7 @@ faultTest(
   async (fault) => {
     await fault.each(async ({ seed }) => {
       const key = `f16-cancel-${seed}`
-      const items = Array.from({ length: 40 }, (_, index) => ({ key: `${key}-${index}`, input: { delay_ms: 60 } }))
+      const items = Array.from({ length: 300 }, (_, index) => ({ key: `${key}-${index}`, input: { delay_ms: 60 } }))
       const id = await account.client.submit({ type: 'fault-grant', key, items })
       const trap = await killAt('cancel-committed', key)
       const answer = await account.client.act('cancel', id)

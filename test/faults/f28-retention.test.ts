@@ -113,6 +113,18 @@ const reader = async (id: string, total: number, seen: Seen, goesOn: () => boole
     }
   }
 }
+/** A lease that ran out on a busy machine leaves a doubt, which keeps everything: a person closes it, as it is not meant here. */
+const reachGone = (id: string): Promise<void> =>
+  until(
+    `${id} is gone but for its summary`,
+    async () => {
+      const { status, ledger_purged_at } = await read(id)
+      if (status === 'reconciliation_required') await closeCases(stack, account.client, [id], { absentToo: true })
+      return ledger_purged_at !== null
+    },
+    WAIT_MS,
+  )
+
 /** Replays an operation, and what was made of it, until nothing can be replayed any more. */
 const replayer = async (id: string, goesOn: () => boolean): Promise<string[]> => {
   const made: string[] = []
@@ -163,7 +175,7 @@ faultTest(
         for (const work of [...readers, replays]) work.catch(() => {})
         await account.client.act('pause', ids.paused)
         for (const part of ['done', 'slow', 'rejected'] as const) {
-          await reach(ids[part], 'is gone but for its summary', (operation) => operation.ledger_purged_at !== null)
+          await reachGone(ids[part])
         }
         await reach(ids.doubt, 'is in doubt', ({ status }) => status === 'reconciliation_required')
         reading = false
@@ -189,7 +201,7 @@ faultTest(
           await account.client.act('resume', ids.paused)
         })
         for (const part of PARTS) {
-          await reach(ids[part], 'is gone but for its summary', (operation) => operation.ledger_purged_at !== null)
+          await reachGone(ids[part])
           await until(`no row of ${part} is left`, async () => {
             const { items, entries } = await rowsOf(ids[part])
             return items + entries === 0
@@ -236,7 +248,7 @@ faultTest(
       ]
       const ids: string[] = []
       for (const part of parts) ids.push(await account.client.submit(part))
-      await settle(stack, account.client, ids)
+      await settle(stack, account.client, ids, { person: true })
       const [id = ''] = ids
       const trap = await stack.probes.arm({
         point: index % 2 === 0 ? 'chain-marked' : 'rows-purged',
@@ -251,7 +263,7 @@ faultTest(
       expect(items_purged_at).not.toBeNull()
       expect(await walk(id, 'items')).toBeNull()
       for (const one of ids) {
-        await reach(one, 'is gone but for its summary', (operation) => operation.ledger_purged_at !== null)
+        await reachGone(one)
         await until(
           `no row of ${one} is left`,
           async () => {

@@ -1,7 +1,7 @@
 /**
  * Runs the fault suite:
  *
- *   npm run test:faults                        the short form, as CI does
+ *   npm run test:faults                        the short form
  *   npm run test:faults -- --long              everything, and often
  *   npm run test:faults -- --only F5,F17       some of it
  *   npm run test:faults -- --seed 7            the same decisions again (not the same timing)

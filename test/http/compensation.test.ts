@@ -45,7 +45,9 @@ const change = (statement: 'expire' | 'purge' | 'compensation', path: string): P
       case 'expire':
         return sql`update replay_preflights set expires_at = now() where operation_id = ${id}::uuid`
       case 'purge':
-        return sql`delete from operation_items where operation_id = ${id}::uuid`
+        return sql`
+          with gone as (delete from operation_items where operation_id = ${id}::uuid)
+          update operations set items_purged_at = now() where id = ${id}::uuid`
       case 'compensation':
         return sql`update operations set compensates = id where id = ${id}::uuid`
     }

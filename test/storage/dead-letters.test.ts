@@ -410,6 +410,9 @@ describe('the history of an item', () => {
     expect((await historyOf(second, 'h-2')).at(-1)).toMatchObject({ operationId: second, entry: { state: 'applied' } })
 
     // retention takes the items first; the ledger still knows them
+    await service.database.query(
+      ({ sql }) => sql`update operations set items_purged_at = now() where id = ${root}::uuid`,
+    )
     await service.database.query(({ sql }) => sql`delete from operation_items where operation_id = ${root}::uuid`)
     expect(await historyOf(root, 'h-1')).toEqual(events)
   })

@@ -166,7 +166,7 @@ const markIt = (connection: Connection, stage: PurgeStage) =>
     answering(connection, {
       'select id from operations': { id: chain.operationId },
       'from locked': { n: 1 },
-      purging: { operations: 1, shards: 1 },
+      purging: { operations: 1, shards: 1, isNext: true },
     }),
     chain,
     stage,

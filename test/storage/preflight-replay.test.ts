@@ -188,6 +188,7 @@ describe('what forbids a replay', () => {
 
   test('purged items, and no complaint about keys that are gone with them', async () => {
     const id = await plantOneOfEach()
+    await database.query(({ sql }) => sql`update operations set items_purged_at = now() where id = ${id}::uuid`)
     await database.query(({ sql }) => sql`delete from operation_items where operation_id = ${id}::uuid`)
     const view = await preflight(id, scoped({ itemKeys: ['conflict'] }))
     expect(view).toMatchObject({ failedTargets: 4, unprocessedTargets: 1, replayTargets: 1 })

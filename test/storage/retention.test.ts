@@ -4,7 +4,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { compensationKey } from '../../src/domain/compensation.ts'
 import { formatId } from '../../src/domain/ids.ts'
 import { isFinal, OPERATION_STATUSES } from '../../src/domain/operation.ts'
-import { type ChainFacts, keptBecause, type PurgeStage } from '../../src/domain/retention.ts'
+import { type ChainFacts, keptBecause, PURGE_STAGES, type PurgeStage } from '../../src/domain/retention.ts'
 import { texts } from '../../src/storage/array-literal.ts'
 import type { Connection } from '../../src/storage/connection.ts'
 import { type Database, openDatabase } from '../../src/storage/database.ts'
@@ -69,9 +69,9 @@ const purge = async (id: string, stage: PurgeStage): Promise<boolean> => {
   await purgeMarked(database)
   return marked !== null
 }
-const factsOf = async (id: string): Promise<ChainFacts> => {
+const factsOf = async (id: string, stage: PurgeStage = 'items'): Promise<ChainFacts> => {
   let found: ChainFacts | undefined
-  await markChain(database, { tenantId: 1, operationId: id }, 'items', (facts) => {
+  await markChain(database, { tenantId: 1, operationId: id }, stage, (facts) => {
     found = facts
     return { goes: false, reason: '' }
   })
@@ -189,6 +189,22 @@ describe('of an operation that is over', () => {
     expect((await read('ledger')).map(({ operationId }) => operationId)).toEqual(ids.slice(0, 1))
   })
 
+  test('a janitor whose list is old marks nothing again, and brings no ledger back', async () => {
+    const id = await plantOld()
+    expect(await mark(id, 'ledger')).toBeNull() // the items are first
+    for (const stage of PURGE_STAGES) {
+      expect(await purge(id, stage)).toBe(true)
+      for (const late of PURGE_STAGES.slice(0, PURGE_STAGES.indexOf(stage) + 1))
+        expect(await purge(id, late)).toBe(false)
+    }
+    const [row] = await query(
+      ({ sql }) => sql<{ purged: boolean; events: number }>`
+        select ledger_purged_at is not null as purged, (select count(*)::int from operation_events where operation_id = o.id) as events
+        from operations o where id = ${id}::uuid`,
+    )
+    expect(row).toEqual({ purged: true, events: 2 })
+  })
+
   test('rows go in batches; who comes after a crash between two goes on, and takes nothing of another operation', async () => {
     const [id, bystander] = [await plantOld(), await plantOld()]
     const key = { tenantId: 1, operationId: id }
@@ -196,7 +212,7 @@ describe('of an operation that is over', () => {
     await mark(id, 'items')
     expect(await purgeRows(database, key, 2)).toEqual({ stage: 'items', rows: 2, done: false })
     expect(await query((connection) => readMarked(connection, 9))).toEqual([key])
-    expect(await factsOf(id)).toMatchObject({ purging: true })
+    expect(await factsOf(id, 'ledger')).toMatchObject({ purging: true })
     expect(await mark(id, 'ledger')).toBeNull()
     expect(await purgeRows(database, key, 2)).toEqual({ stage: 'items', rows: 1, done: true })
     expect(await query((connection) => readMarked(connection, 9))).toEqual([])

@@ -14,7 +14,10 @@ const LEAP_DAYS = 800
 const LEAP_EVERY_MS = 50
 const JANITORS = 2
 
-/** Nobody is waited for: who has a row in hand keeps its time. */
+/**
+ * Nobody is waited for: who has a row in hand keeps its time. So does a shard that is leased: leaping without end it would be
+ * locked more often than not, and its lease could not be renewed.
+ */
 export const leap = async ({ sql }: Pick<Stack, 'sql'>, ids: readonly string[]): Promise<void> => {
   const uuids = ids.map(uuidOf)
   await sql`
@@ -25,7 +28,8 @@ export const leap = async ({ sql }: Pick<Stack, 'sql'>, ids: readonly string[]):
     from x where o.tenant_id = x.tenant_id and o.id = x.id`
   await sql`
     with x as materialized (
-      select tenant_id, operation_id, shard from operation_shards where operation_id = any(${uuids}::uuid[])
+      select tenant_id, operation_id, shard from operation_shards
+      where operation_id = any(${uuids}::uuid[]) and state <> 'leased'
       order by operation_id, shard for no key update skip locked)
     update operation_shards s set last_progress_at = last_progress_at - ${LEAP_DAYS} * interval '1 day'
     from x where s.tenant_id = x.tenant_id and s.operation_id = x.operation_id and s.shard = x.shard`
