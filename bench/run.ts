@@ -89,6 +89,8 @@ interface RunOptions {
   server: DatabaseServer
   directory: string
   quick: boolean
+  /** Once it says so, no further bench is begun. */
+  stopped(): boolean
   /** Told what the bench that runs has opened, for whoever has to end it early. */
   onOpen(closers: Closers): void
 }
@@ -96,10 +98,11 @@ interface RunOptions {
 /** A bench that fails says so and leaves its old lines; the others go on. */
 const runAll = async (
   benches: readonly Bench[],
-  { server, directory, quick, onOpen }: RunOptions,
+  { server, directory, quick, stopped, onOpen }: RunOptions,
 ): Promise<Measured> => {
   const measured: Measured = { results: [], charts: new Map(), failed: [] }
   for (const bench of benches) {
+    if (stopped()) break
     console.log(`\n${bench.id}: ${bench.load}`)
     const own = path.join(directory, bench.id.toLowerCase())
     mkdirSync(own)
@@ -150,10 +153,15 @@ const main = async (): Promise<void> => {
   chmodSync(dataDir, 0o755)
   const server = await openDatabaseServer(dataDir)
   let opened: Closers | null = null
-  const close = async (): Promise<void> => {
+  let closing: Promise<void> | null = null
+  const closeAll = async (): Promise<void> => {
     await opened?.closeAll().catch(() => {}) // told before, where a bench has ended
     await server.close()
     rmSync(directory, { recursive: true, force: true })
+  }
+  const close = (): Promise<void> => {
+    closing ??= closeAll()
+    return closing
   }
   // most of what we started sees that we are gone; databases, PostgreSQL and Redis would stay
   for (const signal of ['SIGINT', 'SIGTERM'] as const)
@@ -165,6 +173,7 @@ const main = async (): Promise<void> => {
       server,
       directory,
       quick: values.quick,
+      stopped: () => closing !== null,
       onOpen: (closers) => {
         opened = closers
       },

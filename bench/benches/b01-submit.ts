@@ -41,6 +41,7 @@ export const submit: Bench = {
           goal: atLeast(1.5),
           ratios: ratiosOf(rates.opledger, rates.bare),
           absolute,
+          note: load.describe(),
         }),
         judge({
           id: 'B1',
@@ -49,6 +50,7 @@ export const submit: Bench = {
           goal: atLeast(4),
           ratios: ratiosOf(rates.opledger, rates['pg-boss']),
           absolute,
+          note: load.describe(),
         }),
       ],
       chart: {

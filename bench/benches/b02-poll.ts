@@ -55,6 +55,7 @@ export const poll: Bench = {
           goal: atLeast(1.5),
           ratios: ratiosOf(rates.opledger, rates.bare),
           absolute,
+          note: load.describe(),
         }),
         judge({
           id: 'B2',
@@ -63,6 +64,7 @@ export const poll: Bench = {
           goal: atLeast(1),
           ratios: ratiosOf(rates['not modified'], rates.opledger),
           absolute,
+          note: load.describe(),
         }),
       ],
       chart: {

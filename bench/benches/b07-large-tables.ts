@@ -60,6 +60,7 @@ export const largeTables: Bench = {
           goal: atMost(1.3),
           ratios: ratiosOf(inverse(rates.full), inverse(rates.empty)),
           absolute: `large ${short(median(rates.full))}/s, empty ${short(median(rates.empty))}/s`,
+          note: load.describe(),
         }),
       ],
       chart: null,

@@ -22,14 +22,32 @@ export interface LoadSettings {
 /** Connections of B1, B2 and B7. */
 export const CONNECTIONS = 50
 
+/** What load/http-load.ts answers. */
+export interface LoadResult {
+  /** Answers a second. */
+  rate: number
+  /** Of one core, by the load itself: near 1, the load is what was measured. */
+  cpu: number
+}
+
 export interface Load {
   /** Answers a second. */
   run(settings: Omit<LoadSettings, 'connections'>): Promise<number>
+  /** How much of a core the load took, at most over its runs: whoever reads a rate has to know. */
+  describe(): string
 }
 
 export const startLoad = async (closers: Closers): Promise<Load> => {
   const part = await startPart(closers, 'load/http-load.ts', null)
-  return { run: (settings) => part.call<number>('run', { ...settings, connections: CONNECTIONS }) }
+  let most = 0
+  return {
+    async run(settings) {
+      const { rate, cpu } = await part.call<LoadResult>('run', { ...settings, connections: CONNECTIONS })
+      most = Math.max(most, cpu)
+      return rate
+    },
+    describe: () => `the load took up to ${Math.round(most * 100)} % of a core`,
+  }
 }
 
 /** One item that changes nothing, as it is only accepted here. */

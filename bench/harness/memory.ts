@@ -34,8 +34,9 @@ export const watchMemory = (pid: number): MemoryWatch => {
   }
 }
 
-/** How much higher the second half of a watch stood than the first: 1 is flat. */
+/** How much higher the second half of a watch stood than the first: 1 is flat. One look alone has not grown. */
 export const growth = (seen: readonly number[]): number => {
+  if (seen.length < 2) return 1
   const middle = Math.ceil(seen.length / 2)
   return Math.max(...seen.slice(middle)) / Math.max(...seen.slice(0, middle))
 }

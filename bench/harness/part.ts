@@ -8,12 +8,10 @@ import { fileURLToPath } from 'node:url'
 import type { Closers } from './closers.ts'
 
 export interface Part {
-  pid: number
   /** What it said when it was ready. */
   ready: unknown
-  /** Runs one of its calls. An error there is an error here. */
-  call<T>(name: string, argument?: unknown): Promise<T>
-  stop(): Promise<void>
+  /** Runs one of its calls. An error there is an error here, and so is an answer that does not come. */
+  call<T>(name: string, argument?: unknown, withinMs?: number): Promise<T>
 }
 
 export type PartMessage =
@@ -21,6 +19,10 @@ export type PartMessage =
   | { kind: 'answer'; id: number; value: unknown }
   | { kind: 'failed'; id: number; text: string }
 
+/** It loads its modules, and some make a schema. */
+const READY_MS = 60_000
+/** No call is meant to take so long: the slowest is a peer at its share of 100,000 jobs. */
+const CALL_MS = 20 * 60_000
 const STOP_MS = 10_000
 const STDERR_CHARS_MAX = 20_000
 
@@ -29,7 +31,8 @@ export const startPart = async (closers: Closers, file: string, settings: unknow
   const child = spawn(
     process.execPath,
     ['--import', 'tsx', fileURLToPath(new URL(`../${file}`, import.meta.url)), JSON.stringify(settings)],
-    { stdio: ['ignore', 'ignore', 'pipe', 'ipc'] },
+    // what opledger gets, every other side gets
+    { env: { ...process.env, NODE_ENV: 'production' }, stdio: ['ignore', 'ignore', 'pipe', 'ipc'] },
   )
   closers.add(() => stopChild(child))
   let stderr = ''
@@ -38,47 +41,54 @@ export const startPart = async (closers: Closers, file: string, settings: unknow
   })
   const pending = new Map<number, { resolve(value: unknown): void; reject(error: Error): void }>()
   let lastId = 0
-  let stopping = false
   const ready = new Promise<unknown>((resolve, reject) => {
     child.on('message', (message: PartMessage) => {
       switch (message.kind) {
         case 'ready':
           return resolve(message.value)
         case 'answer':
-          pending.get(message.id)?.resolve(message.value)
-          return void pending.delete(message.id)
+          return pending.get(message.id)?.resolve(message.value)
         case 'failed':
-          pending.get(message.id)?.reject(new Error(`${file}: ${message.text}`))
-          return void pending.delete(message.id)
+          return pending.get(message.id)?.reject(new Error(`${file}: ${message.text}`))
       }
     })
+    child.once('error', reject)
     child.once('exit', (code, signal) => {
       const error = new Error(`${file} ended (${signal ?? code}): ${stderr}`)
       reject(error)
-      if (!stopping) for (const { reject: fail } of pending.values()) fail(error)
+      for (const { reject: fail } of pending.values()) fail(error)
     })
   })
-  const value = await ready
+  const value = await within(READY_MS, ready, () => `${file} was not ready: ${stderr}`)
   return {
-    pid: child.pid ?? 0,
     ready: value,
-    call: <T>(name: string, argument: unknown = null) =>
-      new Promise<T>((resolve, reject) => {
-        if (child.exitCode !== null || !child.connected) return reject(new Error(`${file} has ended: ${stderr}`))
-        const id = ++lastId
+    async call<T>(name: string, argument: unknown = null, withinMs = CALL_MS) {
+      if (child.exitCode !== null || !child.connected) throw new Error(`${file} has ended: ${stderr}`)
+      const id = ++lastId
+      const answer = new Promise<T>((resolve, reject) => {
         pending.set(id, { resolve: resolve as (value: unknown) => void, reject })
         child.send({ id, name, argument })
-      }),
-    async stop() {
-      stopping = true
-      await stopChild(child)
+      })
+      return within(withinMs, answer, () => `${file}: ${name} gave no answer`).finally(() => pending.delete(id))
     },
+  }
+}
+
+const within = async <T>(ms: number, work: Promise<T>, describe: () => string): Promise<T> => {
+  let timer: NodeJS.Timeout | undefined
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`${describe()} (within ${ms / 1_000} s)`)), ms)
+  })
+  try {
+    return await Promise.race([work, late])
+  } finally {
+    clearTimeout(timer)
   }
 }
 
 /** SIGTERM, and SIGKILL for what does not leave. */
 export const stopChild = async (child: ChildProcess): Promise<void> => {
-  if (child.exitCode !== null || child.signalCode !== null) return
+  if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return
   const exited = once(child, 'exit')
   child.kill('SIGTERM')
   const timer = setTimeout(() => child.kill('SIGKILL'), STOP_MS)

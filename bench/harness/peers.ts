@@ -84,6 +84,7 @@ export const openPeers = async (
         await sql`truncate outcomes`
         await part.call('enqueue', jobs)
         await sql`vacuum analyze`
+        await server.settle() // as for opledger, whose items are stored before its turn is timed
         const rate = await part.call<number>('work', jobs)
         const [done] = await sql<{ count: number }[]>`select count(distinct target)::int as count from outcomes`
         if (done?.count !== jobs) throw new Error(`${plan.name}: ${done?.count} outcomes of ${jobs} jobs`)

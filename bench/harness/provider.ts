@@ -24,15 +24,19 @@ export interface Arrival {
 await servePart<ProviderSettings>(async ({ delayMs, keeps }) => {
   let seen = 0
   let arrivals: Arrival[] = []
+  let awaited: ((arrival: Arrival) => void) | null = null
   const server = http.createServer((request, response) => {
     const n = ++seen
     if (keeps) {
       const stamp = request.headers['x-sent-at']
-      arrivals.push({
+      const arrival: Arrival = {
         key: String(request.headers['idempotency-key'] ?? ''),
         sentAt: stamp === undefined ? null : Number(stamp),
         arrivedAt: Number(process.hrtime.bigint()) / 1e6,
-      })
+      }
+      if (awaited === null) arrivals.push(arrival)
+      else awaited(arrival)
+      awaited = null
     }
     const answer = (): void => {
       const body = `{"id":"e${n}"}`
@@ -48,11 +52,16 @@ await servePart<ProviderSettings>(async ({ delayMs, keeps }) => {
     calls: {
       /** What came since the last call. */
       take: () => {
-        const taken = { seen, arrivals }
-        seen = 0
+        const taken = arrivals
         arrivals = []
         return taken
       },
+      /** The next one, also where it has come already; nobody has to look for it, which would cost what is measured. */
+      next: () =>
+        arrivals.shift() ??
+        new Promise<Arrival>((resolve) => {
+          awaited = resolve
+        }),
     },
     close: () => server.closeAllConnections(),
   }

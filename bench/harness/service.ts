@@ -10,7 +10,8 @@ import { stopChild } from './part.ts'
 
 const here = (file: string): string => fileURLToPath(new URL(file, import.meta.url))
 const TYPES = [here('../types/types.yaml'), here('../types/types.mjs')].join(',')
-const READY_MS = 30_000
+const READY_MS = 60_000
+const READY_REQUEST_MS = 2_000
 const LOOK_MS = 20
 /** Of the answer to a long poll. */
 const WAIT_SECONDS = 50
@@ -113,7 +114,7 @@ export const startApi = async (
   const more = { PORT: String(port), AUTH: 'off', LOG_LEVEL: 'warn' }
   const { child, output } = launch(closers, 'api', environment(databaseUrl, providerUrl, more))
   const ready = () =>
-    fetch(`${url}/readyz`).then(
+    fetch(`${url}/readyz`, { signal: AbortSignal.timeout(READY_REQUEST_MS) }).then(
       (response) => response.ok,
       () => false,
     )

@@ -31,6 +31,8 @@ await servePart<PeerSettings>(async (settings) => {
           concurrency: settings.concurrency,
         })
         worker.on('completed', () => count.done())
+        worker.on('failed', (_, error) => count.fail(error))
+        worker.on('error', count.fail)
         await finished
         const tookMs = performance.now() - startedAt
         await worker.close()

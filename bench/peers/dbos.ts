@@ -1,20 +1,21 @@
 /**
- * DBOS: workflows that each take a share of the targets, and a step a target, whose outcome DBOS keeps. Steps of a workflow run
- * side by side, as many over all workflows as the job's concurrency.
+ * DBOS: workflows that each take a share of the targets, and a step a target, whose outcome DBOS keeps. Steps of a workflow are
+ * started together and awaited together, as its rule of one order of steps asks for; many at a time, so that waiting for the
+ * last of them does not show, and the connections of the job are the bound of what runs side by side.
  */
 import { DBOS } from '@dbos-inc/dbos-sdk'
 import { servePart } from '../harness/serve-part.ts'
 import { openJob, type PeerSettings } from './job.ts'
 
 const WORKFLOWS = 4
+const STEPS_AT_A_TIME = 100
 
 await servePart<PeerSettings>(async (settings) => {
   const job = openJob(settings)
-  const lanes = Math.max(1, Math.floor(settings.concurrency / WORKFLOWS))
   const workflow = DBOS.registerWorkflow(
     async (from: number, to: number) => {
-      for (let next = from; next < to; next += lanes) {
-        const targets = Array.from({ length: Math.min(lanes, to - next) }, (_, n) => next + n)
+      for (let next = from; next < to; next += STEPS_AT_A_TIME) {
+        const targets = Array.from({ length: Math.min(STEPS_AT_A_TIME, to - next) }, (_, n) => next + n)
         const settled = await Promise.allSettled(
           targets.map((target) => DBOS.runStep(() => job.one(target), { name: `target-${target}` })),
         )

@@ -32,7 +32,10 @@ await servePart<Settings>(async ({ tuned, ...settings }) => {
       noHandleSignals: true,
       taskList: {
         async work(payload) {
-          await job.one((payload as { target: number }).target)
+          await job.one((payload as { target: number }).target).catch((error: Error) => {
+            count.fail(error)
+            throw error
+          })
           count.done()
         },
       },

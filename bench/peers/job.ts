@@ -72,20 +72,28 @@ export const openJob = ({ databaseUrl, providerUrl, concurrency }: JobSettings):
   }
 }
 
-/** Resolves when as many have been done as were announced. */
-export const openCount = (): { expect(count: number): Promise<void>; done(count?: number): void } => {
+export interface Count {
+  /** Resolves when as many have been done as are announced here; rejects with the first that failed. */
+  expect(count: number): Promise<void>
+  done(): void
+  /** A queue would try again later, and what it reports would then be its waiting. */
+  fail(error: Error): void
+}
+
+export const openCount = (): Count => {
   let left = 0
-  let resolve: () => void = () => {}
+  let settle: { resolve(): void; reject(error: Error): void } | null = null
   return {
     expect: (count) =>
-      new Promise((finished) => {
+      new Promise((resolve, reject) => {
         left = count
-        resolve = finished
+        settle = { resolve, reject }
       }),
-    done(count = 1) {
-      left -= count
-      if (left <= 0) resolve()
+    done() {
+      left -= 1
+      if (left <= 0) settle?.resolve()
     },
+    fail: (error) => settle?.reject(error),
   }
 }
 
