@@ -100,6 +100,10 @@ const batchOutcomes = batch.map(({ ord }) => ({
   ...{ effectRef: null, retryMs: null, fingerprint: null },
 }))
 
+const RETRIED = {
+  ...({ effect: 'absent', item: 'failed', failureClass: 'transient', reasonCode: 'HTTP_503' } as const),
+  retry: { afterMs: 1_000, reason: 'failed' },
+} as const
 /** One each of what becomes of a call, in turn. */
 const outcomes = IN_FLIGHT.map((ord, index) => {
   const effect = { ord, effectKey: keyOf(ord), send: 1 }
@@ -109,10 +113,7 @@ const outcomes = IN_FLIGHT.map((ord, index) => {
     case 1:
       return report(effect, { effect: 'uncertain', item: 'uncertain', reasonCode: 'TIMEOUT' })
     default:
-      return report(effect, {
-        ...{ effect: 'absent', item: 'failed', failureClass: 'transient', reasonCode: 'HTTP_503' },
-        retry: { afterMs: 1_000, reason: 'failed' },
-      })
+      return report(effect, RETRIED)
   }
 })
 
@@ -166,22 +167,32 @@ test.each<[string, number, (at: At) => Promise<unknown>]>([
       expect(await commitBatch(c.sql, leaseOf(p), done)).toBe(true)
     },
   ],
-  ['the end of a run', 400, ({ database: d, planted: p }) => finishShard(d, leaseOf(p))],
+  [
+    'the end of a run, with items that wait',
+    400,
+    async ({ connection: c, database: d, planted: p }) => {
+      await c.sql`
+        update operation_shards set in_flight = 0, cursor = to_ord
+        where tenant_id = ${TENANT} and operation_id = ${p.big.operationId}::uuid and shard = 0`
+      expect(await finishShard(d, leaseOf(p))).toMatchObject({ state: 'ready' })
+    },
+  ],
   [
     'the end of a lease',
     10,
     ({ connection: c, planted: p }) => endLease(c, leaseOf(p), { dueInMs: 0, claims: 0, charge: null }),
   ],
   ['what leases say', 10, ({ connection: c, planted: p }) => readLeases(c, [leaseOf(p)])],
-  ['whether others wait', 100, ({ connection: c }) => othersWait(c, [GRANT])],
+  ['whether others wait', 500, ({ connection: c }) => othersWait(c, [GRANT])],
   ['effects by key', 200, ({ database: d }) => readEffects(d, TENANT, IN_FLIGHT.map(keyOf))],
   [
     'late evidence',
     20,
     ({ database: d, planted: p }) =>
       recordObservation(d, leaseOf(p), {
-        ...{ cause: 'contradiction', source: 'lookup', actor: null, workerId: null, codeVersion: 'c1' },
+        ...({ cause: 'contradiction', source: 'lookup', actor: null, workerId: null, codeVersion: 'c1' } as const),
         report: report({ ord: 5, effectKey: keyOf(5), send: 1 }, { effect: 'absent', item: 'failed' }),
+      }),
       }),
   ],
   // requests
@@ -285,7 +296,7 @@ test.each<[string, number, (at: At) => Promise<unknown>]>([
   ],
   [
     'open cases',
-    150,
+    400,
     ({ connection: c }) => listCaseRows(c, TENANT, { ...NO_CASE_FILTER, status: ['open'] }, null, 100),
   ],
   [

@@ -1,5 +1,7 @@
 import { expect, test } from 'vitest'
+import { openClosers } from '../../../bench/harness/closers.ts'
 import { interleave, short } from '../../../bench/harness/interleave.ts'
+import { growth } from '../../../bench/harness/memory.ts'
 import { median, quantile, ratiosOf, spreadOf } from '../../../bench/harness/statistics.ts'
 
 test('a median lies in the middle of what was measured, in whatever order that came', () => {
@@ -41,4 +43,21 @@ test('every side has its turn in each round, in a changing order, and the warm-u
 
 test('figures are told with the digits that matter', () => {
   expect([0.123456, 12.345, 999.9, 6_400.4, 58_123].map(short)).toEqual(['0.123', '12.3', '1000', '6,400', '58,123'])
+})
+
+test('memory is flat where its second half stands no higher than its first', () => {
+  expect(growth([50, 100, 90, 100])).toBe(1)
+  expect(growth([50, 100, 150, 120])).toBe(1.5)
+  expect(growth([100])).toBe(1)
+})
+
+test('what was opened last is closed first, and one that fails keeps none of the others open', async () => {
+  const closed: string[] = []
+  const closers = openClosers()
+  closers.add(() => closed.push('database'))
+  closers.add(() => Promise.reject(new Error('it hangs')))
+  closers.add(() => closed.push('api'))
+  await expect(closers.closeAll()).rejects.toThrow('it hangs')
+  expect(closed).toEqual(['api', 'database'])
+  await expect(closers.closeAll()).resolves.toBeUndefined()
 })
