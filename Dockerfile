@@ -2,8 +2,10 @@
 FROM node:24-slim AS build
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
-RUN npm ci --omit=optional --ignore-scripts
-COPY tsconfig.json tsconfig.build.json ./
+# with the optional ones: the bundler's program is one of them
+RUN npm ci --ignore-scripts
+COPY scripts/build.mjs ./scripts/
+COPY tsconfig.json ./
 COPY src ./src
 RUN npm run build
 

@@ -86,8 +86,8 @@ export const runExternal = async (
    */
   let offered: readonly number[] = []
   let unclear: readonly number[] = []
-  /** Of a write that threw: a bug, with which the run ends as soon as everything else is home. */
-  let broken: { error: unknown } | null = null
+  /** Of writes that threw: a bug, with which the run ends as soon as everything else is home. */
+  const thrown: unknown[] = []
   let retriesLookedAt = Number.NEGATIVE_INFINITY
 
   const outstanding = (): number => queue.length + inTheAir + answered.length + writing
@@ -252,7 +252,7 @@ export const runExternal = async (
     writing = reports.length
     writePatiently(context, held, reports)
       .catch((error: unknown) => {
-        broken ??= { error }
+        thrown.push(error)
         closed = true
       })
       .finally(() => {
@@ -281,5 +281,5 @@ export const runExternal = async (
     await held.nextWake(waitsForLease ? LEASE_LOOK_MS : WAKE_MS)
   }
   if (unclear.length > 0) await returnUnclear(context, held, new Set(unclear))
-  if (broken !== null) throw (broken as { error: unknown }).error
+  if (thrown.length > 0) throw thrown[0]
 }

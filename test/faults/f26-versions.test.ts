@@ -57,7 +57,7 @@ const buildOldVersion = (fault: Fault, directory: string): string => {
   }
   inShell(`git archive ${commit} | tar -x -C '${directory}'`)
   symlinkSync(path.join(ROOT, 'node_modules'), path.join(directory, 'node_modules'))
-  inShell(`cd '${directory}' && npx tsc -p tsconfig.build.json`)
+  inShell(`cd '${directory}' && npm run build`)
   return path.join(directory, 'dist')
 }
 
@@ -118,7 +118,7 @@ const MIGRATORS = 5
 faultTest(
   'F26',
   'five processes migrate one empty database at once: each migration is applied once, and all of them go on',
-  { short: null, long: 50 },
+  { short: null, long: 15 },
   (fault) =>
     withServer({}, (server) =>
       fault.each(async ({ seed }) => {

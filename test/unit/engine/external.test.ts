@@ -442,11 +442,12 @@ describe('a write that throws', () => {
     await tick()
     const asked = run.claims.length
     expect([run.isOver, run.error]).toEqual([false, null])
-    while (run.air.length > run.written.flat().length) {
-      for (const call of run.air) call.answer(APPLIED)
+    for (let n = 1; n < 9; n++) {
+      run.air[n]?.answer(APPLIED)
       await tick()
     }
     expect(run.error).toBe(bug)
+    expect(run.written.flat()).toHaveLength(run.air.length)
     expect(items.mock.calls.length).toBeGreaterThan(1)
     expect(run.claims).toHaveLength(asked)
   })
