@@ -60,7 +60,7 @@ const build = (): void => {
   if (!existsSync(path.join(HERE, 'node_modules'))) {
     throw new Error('the peers are not installed: run bash bench/set-up.sh')
   }
-  const { status } = spawnSync('npx', ['tsc', '-p', 'tsconfig.build.json'], { cwd: ROOT, stdio: 'inherit' })
+  const { status } = spawnSync('npm', ['run', 'build'], { cwd: ROOT, stdio: 'inherit' })
   if (status !== 0) throw new Error('the build failed')
 }
 
