@@ -1,0 +1,65 @@
+/** What a run leaves behind: `results.json`, the charts, and the table in the README. */
+import type { Result } from './result.ts'
+
+const numberOf = (id: string): number => Number(id.slice(1))
+
+/** The lines of a run in the place of those that earlier ones gave for the same benches; in the order of the benches. */
+export const mergeResults = (earlier: readonly Result[], now: readonly Result[]): Result[] => {
+  const measured = new Set(now.map(({ id }) => id))
+  return [...earlier.filter(({ id }) => !measured.has(id)), ...now].sort((a, b) => numberOf(a.id) - numberOf(b.id))
+}
+
+const digits = (value: number): string => (Number.isInteger(value) ? String(value) : value.toFixed(2))
+
+const ratioOf = ({ ratio, spread }: Result): string => {
+  if (ratio === null) return '–'
+  if (spread === null || spread[0] === spread[1]) return digits(ratio)
+  return `${digits(ratio)} (${digits(spread[0])}–${digits(spread[1])})`
+}
+
+const verdictOf = ({ ratio, met }: Result): string => (ratio === null ? 'skipped' : met ? 'yes' : '**no**')
+
+const cell = (text: string): string => text.replaceAll('|', '\\|').replaceAll('\n', ' ')
+
+export const renderTable = (results: readonly Result[]): string => {
+  const rows = results.map((result) => {
+    const figures = [result.absolute, result.note ?? ''].filter((text) => text !== '').join('; ')
+    const cells = [result.id, result.what, result.against, ratioOf(result), result.goal, verdictOf(result), figures]
+    return `| ${cells.map(cell).join(' | ')} |`
+  })
+  return [
+    '| | what | against | ratio (spread) | goal | met | figures of this machine |',
+    '|---|---|---|---|---|---|---|',
+  ]
+    .concat(rows)
+    .join('\n')
+}
+
+/** Charts beside each other, by the ids of their benches. */
+export const renderCharts = (ids: readonly string[]): string =>
+  [...ids]
+    .sort((a, b) => numberOf(a) - numberOf(b))
+    .map((id) => `![${id}](bench/charts/${chartFile(id)})`)
+    .join('\n\n')
+
+export const chartFile = (id: string): string => `${id.toLowerCase()}.svg`
+
+/** Ratios count within one run; where and when that was says what the other figures are worth. */
+export const describeMachine = (machine: {
+  date: string
+  cpu: string
+  cores: number
+  memoryGb: number
+  node: string
+  database: string
+}): string =>
+  `Measured on ${machine.date}: ${machine.cores} cores (${machine.cpu}), ${machine.memoryGb} GB, Node ${machine.node}, ${machine.database}. Load, servers and database shared them.`
+
+/**
+ * The README with `text` between `<!-- bench: … -->` and `<!-- /bench -->`. Null: there is no such place.
+ */
+export const fillIn = (readme: string, text: string): string | null => {
+  const place = /(<!-- bench: [^\n]*-->\n)[\s\S]*?(<!-- \/bench -->)/
+  if (!place.test(readme)) return null
+  return readme.replace(place, (_all, begin: string, end: string) => `${begin}\n${text}\n\n${end}`)
+}
