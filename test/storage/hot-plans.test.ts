@@ -82,7 +82,7 @@ const stopOf = ({ big }: Planted) => ({ ...big, actor: 'tester', reason: null })
 const by = { source: 'worker', epoch: EPOCH, actor: null, codeVersion: 'c1', lookupAfterMs: 1_000 } as const
 const NO_OPERATION_FILTER = {
   ...{ status: [], type: null, requestedBy: null, labels: {} },
-  ...{ createdAfter: null, createdBefore: null, replayOf: null },
+  ...{ createdAfter: null, createdBefore: null, replayOf: null, itemKey: null, effectKey: null },
 }
 const NO_CASE_FILTER = { operationId: null, type: null, status: [], itemKey: null }
 const NO_LETTER_FILTER = { operationId: null, type: null, failureClass: [], fingerprint: null, status: [] }
@@ -192,7 +192,6 @@ test.each<[string, number, (at: At) => Promise<unknown>]>([
       recordObservation(d, leaseOf(p), {
         ...({ cause: 'contradiction', source: 'lookup', actor: null, workerId: null, codeVersion: 'c1' } as const),
         report: report({ ord: 5, effectKey: keyOf(5), send: 1 }, { effect: 'absent', item: 'failed' }),
-      }),
       }),
   ],
   // requests

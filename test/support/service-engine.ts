@@ -66,6 +66,7 @@ export const startTestEngine = async (options: {
   return {
     workerId,
     logged: () => [...messages],
+    stuck: () => engine.stuck(),
     async drain() {
       await engine.drain()
       await maintenance?.stop()

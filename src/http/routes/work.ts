@@ -80,7 +80,7 @@ const addClaims = (app: App, { services, waiters }: RouteDeps): void => {
     },
     async (request) => {
       const { body } = request
-      const place = waiters.enter()
+      const place = waiters.enter('poll')
       const onClose = () => place.abort()
       request.raw.socket.once('close', onClose)
       try {
