@@ -1,7 +1,7 @@
 /**
- * Workers are killed with SIGKILL while they hold a lease, at random moments, one or all of them, and frozen now and then for longer than
- * their lease, so that they come back as late workers. A round is so many kills, and then none: everything has to settle, a
- * person closes what is uncertain, and each item has been done exactly once.
+ * Workers are killed with SIGKILL while they hold a lease, at random moments, one or all of them, and frozen now and then for
+ * longer than their lease, so that they come back as late workers. A round is so many kills, and then none: everything has to
+ * settle, a person closes what is uncertain, and each item has been done exactly once.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect } from 'vitest'
