@@ -35,10 +35,18 @@ const casesIn = (name: string): number[] => [...name.matchAll(/\bcase (\d+)\b/g)
 
 const isTest = (callee: ts.Expression): boolean => /^(it|test|describe)\b/.test(callee.getText())
 
-/** What names a test: the first argument of a test or a group, and the first element of a row for `each`. */
+const isFaultTest = (callee: ts.Expression): boolean => callee.getText() === 'faultTest'
+
+/**
+ * What names a test: the first argument of a test or a group, the first element of a row for `each`, and what a test of the
+ * fault suite says (its first argument is the fault).
+ */
 const isName = (node: ts.StringLiteralLike | ts.TemplateExpression): boolean => {
   const { parent } = node
-  if (ts.isCallExpression(parent)) return parent.arguments[0] === node && isTest(parent.expression)
+  if (ts.isCallExpression(parent)) {
+    const [first, second] = parent.arguments
+    return (first === node && isTest(parent.expression)) || (second === node && isFaultTest(parent.expression))
+  }
   return ts.isArrayLiteralExpression(parent) && parent.elements[0] === node
 }
 

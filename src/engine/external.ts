@@ -86,6 +86,8 @@ export const runExternal = async (
    */
   let offered: readonly number[] = []
   let unclear: readonly number[] = []
+  /** Of a write that threw: a bug, with which the run ends as soon as everything else is home. */
+  let broken: { error: unknown } | null = null
   let retriesLookedAt = Number.NEGATIVE_INFINITY
 
   const outstanding = (): number => queue.length + inTheAir + answered.length + writing
@@ -248,13 +250,18 @@ export const runExternal = async (
 
   const write = (reports: Report[]): void => {
     writing = reports.length
-    writePatiently(context, held, reports).finally(() => {
-      writing = 0
-      written++
-      if (hasSteps) exhausted = false
-      held.step()
-      held.wake()
-    })
+    writePatiently(context, held, reports)
+      .catch((error: unknown) => {
+        broken ??= { error }
+        closed = true
+      })
+      .finally(() => {
+        writing = 0
+        written++
+        if (hasSteps) exhausted = false
+        held.step()
+        held.wake()
+      })
   }
 
   for (;;) {
@@ -274,4 +281,5 @@ export const runExternal = async (
     await held.nextWake(waitsForLease ? LEASE_LOOK_MS : WAKE_MS)
   }
   if (unclear.length > 0) await returnUnclear(context, held, new Set(unclear))
+  if (broken !== null) throw (broken as { error: unknown }).error
 }

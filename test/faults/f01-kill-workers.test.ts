@@ -8,14 +8,15 @@ import { expect } from 'vitest'
 import { type Random, seededRandom } from '../support/random.ts'
 import { type Account, openAccount } from './harness/account.ts'
 import { isFinal, type Submit } from './harness/client.ts'
-import { type Fault, faultTest } from './harness/fault.ts'
+import { type Fault, faultTest, isLong } from './harness/fault.ts'
 import type { Member } from './harness/member.ts'
 import { type Closed, closeCases } from './harness/person.ts'
 import { LEASE_MS, openStack, type Stack, settleMs } from './harness/stack.ts'
 
 const WORKERS = 3
 const ITEMS = 20
-const ROUND_KILLS = 30
+/** Longer rounds settle less often: most of a short one is that. */
+const ROUND_KILLS = isLong ? 100 : 30
 /** The log of the effect server is read as a whole: it must not grow for ever. */
 const STACK_KILLS = 300
 const OPEN_MAX = 6

@@ -204,7 +204,7 @@ const attempts =
 faultTest(
   'F4',
   'held back by the network, its worker waiting, dead or frozen, and declared not applied by a person: twice at the provider, and the ledger says what was known',
-  { short: 3, long: 42 },
+  { short: 3, long: 21 },
   attempts(
     'hand',
     (account, key, index) => refutedByHand(account, key, SENDERS[index % SENDERS.length] ?? 'waits'),
@@ -215,7 +215,7 @@ faultTest(
 faultTest(
   'F4',
   'the same, and the provider itself said that there was no such effect: twice, and the ledger says who said it',
-  { short: 3, long: 42 },
+  { short: 3, long: 21 },
   attempts(
     'asked',
     (account, key) => resent(account, 'fault-asked', key),
@@ -226,7 +226,7 @@ faultTest(
 faultTest(
   'F4',
   'the same where the provider deduplicates by effect key: two requests, one effect',
-  { short: 3, long: 42 },
+  { short: 3, long: 21 },
   attempts(
     'once',
     (account, key) => resent(account, 'fault-once', key),
@@ -266,7 +266,7 @@ const sentInTime = async (account: Account, key: string): Promise<void> => {
 faultTest(
   'F4',
   'frozen past its lease before the first byte: it sends nothing late',
-  { short: 3, long: 42 },
+  { short: 3, long: 21 },
   attempts(
     'frozen',
     (account, key) => sentInTime(account, key),

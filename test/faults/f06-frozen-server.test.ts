@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { Agent, request } from 'undici'
 import { afterAll, beforeAll, expect } from 'vitest'
 import { formatId } from '../../src/domain/ids.ts'
+import { until } from '../support/processes.ts'
 import { seededRandom } from '../support/random.ts'
 import { type Account, openAccount } from './harness/account.ts'
 import { faultTest, isLong } from './harness/fault.ts'
@@ -96,6 +97,17 @@ const arrivalsOf = async (name: string): Promise<number[]> =>
     .filter(([key]) => key.startsWith(name))
     .flatMap(([, { arrivals }]) => arrivals)
 
+/** A signal takes a moment: only when all of its processes stand still is the server frozen. */
+const whileFrozen = async <T>(work: () => Promise<T>): Promise<T> => {
+  server.signalAll('SIGSTOP')
+  try {
+    await until('PostgreSQL stands still', () => isFrozen(server))
+    return await work()
+  } finally {
+    server.signalAll('SIGCONT')
+  }
+}
+
 const FREEZES = isLong ? [0.5, 2, 3.5, 10] : [0.5, 2, 3.5]
 for (const leases of FREEZES) {
   faultTest(
@@ -109,16 +121,14 @@ for (const leases of FREEZES) {
         const held = await startHeld(account, name)
         const freezeMs = leases * LEASE_MS
         const frozenAt = Date.now()
-        server.signalAll('SIGSTOP')
-        expect(isFrozen(server)).toBe(true)
-        const asked = askAll(held.id, name)
-        // the worker that stands behind its claim goes on when its lease is over, and long before the server does
-        await sleep(Math.min(freezeMs, 1.25 * LEASE_MS))
-        held.release()
-        await sleep(Math.max(0, freezeMs - 1.25 * LEASE_MS))
-        const arrivals = await arrivalsOf(name)
-        const thawedAt = Date.now()
-        server.signalAll('SIGCONT')
+        const { asked, arrivals, thawedAt } = await whileFrozen(async () => {
+          const asked = askAll(held.id, name)
+          // the worker that stands behind its claim goes on when its lease is over, and long before the server does
+          await sleep(Math.min(freezeMs, 1.25 * LEASE_MS))
+          held.release()
+          await sleep(Math.max(0, freezeMs - 1.25 * LEASE_MS))
+          return { asked, arrivals: await arrivalsOf(name), thawedAt: Date.now() }
+        })
         const late = arrivals.filter((at) => at > frozenAt + LEASE_MS + SLACK_MS && at < thawedAt)
         expect(late).toEqual([])
         for (const told of await asked) {

@@ -145,7 +145,7 @@ const shootAll = async (account: Account, shots: Shot[], name: string): Promise<
 faultTest(
   'F8',
   `the connection is cut at each statement, and its reply is lost, COMMIT included (${SAMPLE} such blows in the short form, chosen by the seed): read again before acting, nothing twice, nothing of a dead transaction`,
-  { short: 1, long: 3, timeoutMs: { short: 600_000, long: 3_600_000 } },
+  { short: 1, long: 1, timeoutMs: { short: 600_000, long: 3_600_000 } },
   async ({ runs, seed, random, count }) => {
     const account = openAccount(stack)
     for (let round = 0; round < LEARNED; round++) await work(account, `f08-${seed}-learn-${round}`)

@@ -77,7 +77,7 @@ const expectNoFailures = async (): Promise<void> => {
 faultTest(
   'F11',
   'statements are ended after 50 ms, and some take longer: retried or 503, and no item fails',
-  { short: 1, long: 30 },
+  { short: 1, long: 10 },
   ({ each }) =>
     each(async ({ seed }) => {
       const account = openAccount(stack)
@@ -129,7 +129,7 @@ const startHolding = (url: string): (() => Promise<number>) => {
 faultTest(
   'F11',
   'nobody waits longer than 50 ms for a lock, and a rival holds rows for 200 ms: retried or 503, and no item fails',
-  { short: 1, long: 30 },
+  { short: 1, long: 10 },
   ({ each }) =>
     each(async ({ seed }) => {
       const account = openAccount(stack)

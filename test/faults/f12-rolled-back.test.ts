@@ -35,7 +35,7 @@ const expectSentOnce = async (name: string): Promise<void> => {
 faultTest(
   'F12',
   'every sixth writing statement ends in 40001 or 40P01, of cancels, ledger and sweeps: repeated as a whole, no effect twice',
-  { short: 1, long: 30 },
+  { short: 1, long: 15 },
   ({ each }) =>
     each(async ({ seed }) => {
       const account = openAccount(stack)
@@ -143,7 +143,7 @@ const crossLocks = async (id: string, first: Table, then: Table, meet: () => Pro
 faultTest(
   'F12',
   'a rival takes the locks of a cancel and of the ledger in the reverse order: the transaction that gives way is repeated, no effect twice',
-  { short: 2, long: 40 },
+  { short: 2, long: 20 },
   ({ each }) =>
     each(async ({ index, seed }) => {
       const account = openAccount(stack)

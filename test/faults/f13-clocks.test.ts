@@ -36,7 +36,7 @@ const expectStampsOfDatabase = async (stack: Stack, ids: readonly string[], sinc
 
 faultTest(
   'F13',
-  'the clocks of api and workers are an hour off, each its own way: no difference in stamps, leases and retries',
+  'case 23: the clocks of api and workers are an hour off, each its own way: no difference in stamps, leases and retries',
   { short: null, long: 4 },
   async (fault) => {
     const library = libraryOr(fault)

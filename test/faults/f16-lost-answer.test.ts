@@ -70,7 +70,7 @@ const submission = (key: string, mode = 'ok', more?: Record<string, unknown>) =>
 faultTest(
   'F16',
   'an api is killed before or after the commit of a POST: the client that repeats gets one operation',
-  { short: 6, long: 100 },
+  { short: 6, long: 48 },
   async (fault) => {
     await fault.each(async ({ index, seed }) => {
       const key = `f16-${seed}`
@@ -88,7 +88,7 @@ faultTest(
 faultTest(
   'F16',
   'an api is killed after the commit of a start: the repeat is told that it is no draft, and it runs once',
-  { short: 2, long: 30 },
+  { short: 2, long: 10 },
   async (fault) => {
     await fault.each(async ({ seed }) => {
       const key = `f16-start-${seed}`
@@ -109,7 +109,7 @@ faultTest(
 faultTest(
   'F16',
   'an api is killed after the commit of a cancel: the repeat is told that it is cancelled, once',
-  { short: 2, long: 30 },
+  { short: 2, long: 10 },
   async (fault) => {
     await fault.each(async ({ seed }) => {
       const key = `f16-cancel-${seed}`
@@ -130,7 +130,7 @@ faultTest(
 faultTest(
   'F16',
   'an api is killed after the commit of a resolution: the repeat is told what was resolved, and it stands once',
-  { short: 2, long: 30 },
+  { short: 2, long: 10 },
   async (fault) => {
     await fault.each(async ({ seed }) => {
       const key = `f16-resolve-${seed}`

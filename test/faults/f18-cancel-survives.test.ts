@@ -169,7 +169,7 @@ const meet = async (fault: Fault, kind: string, meeting: (key: string) => Promis
 faultTest(
   'F18',
   `a cancel meets ${KINDS} things: a crash, a pause, a replay, the last item, a dead letter, a wait: it survives, one final state`,
-  { short: 2 * KINDS, long: 20 * KINDS },
+  { short: 2 * KINDS, long: 10 * KINDS },
   async (fault) => {
     const watch = account.watch()
     const turns = Array.from({ length: fault.runs / KINDS }, (_, turn) => turn)

@@ -3,14 +3,15 @@ import { seededRandom } from '../support/random.ts'
 import { type Account, openAccount } from './harness/account.ts'
 import { faultTest, isLong } from './harness/fault.ts'
 import { settle } from './harness/phase-two.ts'
-import { openStack, type Stack } from './harness/stack.ts'
+import { openStack, type Stack, stretched } from './harness/stack.ts'
 
 /** In an endless loop, the watchdog of a worker looks on for 30 s each time. */
 const WAYS = isLong ? ['exit', 'segv', 'memory', 'reject', 'loop'] : ['exit', 'segv', 'memory', 'reject']
 const ITEMS = 101
 const BAD = 50
 /** A death costs a lease, a start and a claim; there are five of them, and an endless loop takes 30 s to be seen. */
-const WITHIN_MS = isLong ? 600_000 : 200_000
+const withinMs = (): number => stretched(isLong ? 600_000 : 200_000)
+const TEST_MS = { short: 900_000, long: 3_600_000 }
 
 let stack: Stack
 let account: Account
@@ -46,7 +47,7 @@ const deadLettersOf = (id: string) => stack.sql<{ item_key: string; reason_code:
 faultTest(
   'F21',
   'an item that ends its process is a dead letter at 3, and the 100 good ones beside it are done once, uncharged',
-  { short: 1, long: 3 },
+  { short: 1, long: 3, timeoutMs: TEST_MS },
   (fault) =>
     fault.each(async ({ seed }) => {
       const keys = WAYS.map((way) => `f21-${seed}-${way}`)
@@ -56,7 +57,7 @@ faultTest(
         ),
       )
       fault.count(WAYS.length - 1)
-      const operations = await settle(stack, account.client, ids, { withinMs: WITHIN_MS })
+      const operations = await settle(stack, account.client, ids, { withinMs: withinMs() })
       for (const [index, way] of WAYS.entries()) {
         const [key = '', id = ''] = [keys[index], ids[index]]
         expect(operations[index], way).toMatchObject({
@@ -81,13 +82,13 @@ faultTest(
 faultTest(
   'F21',
   'an item that throws a text with a NUL fails with its reason, and no process ends',
-  { short: 1, long: 10 },
+  { short: 1, long: 10, timeoutMs: TEST_MS },
   (fault) =>
     fault.each(async ({ seed }) => {
       const deaths = stack.workers.reduce((sum, slot) => sum + slot.exits.length, 0)
       const key = `f21-throw-${seed}`
       const id = await account.client.submit({ type: 'poison-row', key, items: itemsOf(key, 'throw') })
-      const [operation] = await settle(stack, account.client, [id], { withinMs: WITHIN_MS })
+      const [operation] = await settle(stack, account.client, [id], { withinMs: withinMs() })
       expect(operation).toMatchObject({ counts: { applied: ITEMS - 1, failed: 1 } })
       const [entry] = (await account.client.ledger(id)).filter(({ item_key }) => item_key === `${key}-${BAD}`)
       expect(entry?.state).toBe('failed')
@@ -99,7 +100,7 @@ faultTest(
 faultTest(
   'F21',
   'an external item that ends its process after its intent is uncertain first, and is sent once',
-  { short: 1, long: 10 },
+  { short: 1, long: 10, timeoutMs: TEST_MS },
   (fault) =>
     fault.each(async ({ seed }) => {
       const key = `f21-call-${seed}`
@@ -107,7 +108,7 @@ faultTest(
       const id = await account.client.submit({ type: 'poison-call', key, items })
       const [stopped] = await settle(stack, account.client, [id], {
         orAt: ['reconciliation_required'],
-        withinMs: WITHIN_MS,
+        withinMs: withinMs(),
       })
       expect(stopped?.status).toBe('reconciliation_required')
       const log = await stack.effects.idleLog()

@@ -81,7 +81,7 @@ const lostSends = async (id: string): Promise<number> =>
 faultTest(
   'F22',
   'SIGTERM under load: what is in the air comes home, the lease is given back, exit 0',
-  { short: 4, long: 50 },
+  { short: 4, long: 20 },
   tries(async (account, { seed }) => {
     const key = `f22-${seed}`
     const items = itemsOf(key, ITEMS, { delay_ms: ITEM_MS })
@@ -111,7 +111,7 @@ const twice = async (member: Member): Promise<void> => {
 faultTest(
   'F22',
   'a later SIGTERM means now: exit 1; a batch is rolled back, and a call in the air is uncertain',
-  { short: 2, long: 20 },
+  { short: 2, long: 10 },
   tries(async (account, { index, seed }) => {
     const key = `f22-now-${seed}`
     if (index % 2 === 0) {

@@ -101,7 +101,7 @@ const watch = (id: string): (() => Promise<string>) => {
 faultTest(
   'F23',
   'a pool of 2, 200 clients and a slow query: 503 by the acquire deadline, nothing idle in transaction, and leases are renewed',
-  { short: 1, long: 20 },
+  { short: 1, long: 10 },
   ({ each }) =>
     each(async ({ seed }) => {
       const account = openAccount(stack)

@@ -72,7 +72,7 @@ for (const [name, begin] of Object.entries(FAULTS)) {
   faultTest(
     'F25',
     `${name}: operations are claimed within a poll, cancels are seen within a heartbeat and an item, and all ends`,
-    { short: 2, long: 40 },
+    { short: 2, long: 20 },
     ({ each }) =>
       each(async ({ index, seed }) => {
         const account = openAccount(stack)

@@ -118,7 +118,7 @@ const MIGRATORS = 5
 faultTest(
   'F26',
   'five processes migrate one empty database at once: each migration is applied once, and all of them go on',
-  { short: null, long: 50 },
+  { short: null, long: 15 },
   (fault) =>
     withServer({}, (server) =>
       fault.each(async ({ seed }) => {

@@ -2,13 +2,13 @@
  * Claims beside 3 million finished items and 100,000 queued ones, and while a transaction holds a snapshot so long that nothing
  * dead can be removed. Measured in one process on one connection: the time of the statements, and of nothing else.
  */
-import os from 'node:os'
 import { expect } from 'vitest'
 import { type Database, openDatabase } from '../../src/storage/database.ts'
 import { finishShard } from '../../src/storage/run/finish.ts'
 import { createTestDatabase } from '../support/database.ts'
 import { claimOne, claimWindow, items, storeOperation, tell } from '../support/races.ts'
 import { faultTest } from './harness/fault.ts'
+import { stretch } from './harness/stack.ts'
 
 const ITEMS = 100
 const FINISHED = 30_000
@@ -19,9 +19,6 @@ const CLAIM_MS = 10
 const SNAPSHOT_FACTOR = 3
 const SNAPSHOT_MINUTES = Number(process.env.FAULT_SNAPSHOT_MINUTES ?? 10)
 const PLANT_MS = 1_800_000
-
-/** The bound holds on a machine that has time; asked for more than its cores, everything takes as many times longer. */
-const stretch = (): number => Math.max(1, (os.loadavg()[0] ?? 0) / os.availableParallelism())
 
 const columnsOf = async (database: Database, table: string): Promise<string[]> => {
   const rows = await database.query(

@@ -9,6 +9,8 @@ export interface SuiteRun {
   /** `2026-11-29`, UTC. */
   date: string
   form: 'short' | 'long'
+  /** The faults that were run; null: all that belong to the form. */
+  only: readonly string[] | null
   /** Of the tree `src` in git, which is the same wherever these sources are. */
   source: string
   seconds: number
@@ -23,7 +25,8 @@ export interface FaultRow {
   /** Of the failure rate, with 95 % confidence; null: nothing was run, or something failed. */
   bound: number | null
   date: string
-  seeds: [number, number] | null
+  /** From the first to the last of each run. */
+  seeds: [number, number][]
   /** Why it did not run. */
   skipped: string | null
 }
@@ -38,9 +41,9 @@ export const sumUp = (all: readonly SuiteRun[]): FaultRow[] => {
     for (const result of run.results) {
       const key = `${result.fault} ${result.says}`
       const row = rows.get(key)
-      const seeds: [number, number] = [result.seed, result.seed + Math.max(0, result.runs - 1)]
       const runs = (row?.runs ?? 0) + result.runs
       const failures = (row?.failures ?? 0) + result.failures
+      const seeds: [number, number][] = result.runs === 0 ? [] : [[result.seed, result.seed + result.runs - 1]]
       rows.set(key, {
         fault: result.fault,
         says: result.says,
@@ -48,12 +51,7 @@ export const sumUp = (all: readonly SuiteRun[]): FaultRow[] => {
         failures,
         bound: runs > 0 && failures === 0 ? 3 / runs : null,
         date: run.date,
-        seeds:
-          result.runs === 0
-            ? (row?.seeds ?? null)
-            : row?.seeds
-              ? [Math.min(row.seeds[0], seeds[0]), Math.max(row.seeds[1], seeds[1])]
-              : seeds,
+        seeds: [...(row?.seeds ?? []), ...seeds],
         skipped: runs > 0 ? null : result.skipped,
       })
     }
@@ -66,7 +64,7 @@ const percent = (bound: number): string => (bound >= 1 ? '–' : `< ${(100 * bou
 export const renderTable = (rows: readonly FaultRow[]): string => {
   const lines = rows.map(({ fault, says, runs, failures, bound, date, seeds, skipped }) =>
     skipped === null
-      ? `| ${fault} | ${says} | ${runs} | ${failures} | ${bound === null ? '–' : percent(bound)} | ${date} | ${seeds ? `${seeds[0]}–${seeds[1]}` : '–'} |`
+      ? `| ${fault} | ${says} | ${runs} | ${failures} | ${bound === null ? '–' : percent(bound)} | ${date} | ${seeds.map(([first, last]) => `${first}–${last}`).join(', ')} |`
       : `| ${fault} | ${says} | skipped: ${skipped} | – | – | ${date} | – |`,
   )
   return [
@@ -91,9 +89,12 @@ export const describeRuns = (all: readonly SuiteRun[]): string => {
   const same = all.filter(({ source }) => source === newest?.source)
   const of = (form: SuiteRun['form']): string => {
     const runs = same.filter((run) => run.form === form)
-    return runs.length === 0
-      ? `no ${form} run`
-      : `${runs.length} ${form} (${runs.map(({ seconds }) => `${Math.round(seconds)} s`).join(', ')})`
+    const whole = runs.filter(({ only }) => only === null)
+    const parts = runs.flatMap(({ only, seconds }) =>
+      only === null ? [] : `; of it ${only.join(', ')} alone (${Math.round(seconds)} s)`,
+    )
+    const times = whole.map(({ seconds }) => `${Math.round(seconds)} s`).join(', ')
+    return (whole.length === 0 ? `no whole ${form} run` : `${whole.length} ${form} (${times})`) + parts.join('')
   }
   return `Runs of these sources (tree ${newest?.source.slice(0, 10) ?? 'none'}): ${of('short')}; ${of('long')}.`
 }

@@ -61,6 +61,7 @@ const { values } = parseArgs({
 const seed = Number(values.seed)
 if (!Number.isSafeInteger(seed)) throw new Error('--seed: must be a whole number')
 const form = values.long ? 'long' : 'short'
+const only = values.only?.split(',') ?? null
 const source = values.record ? sourceTree() : ''
 const directory = fs.mkdtempSync(path.join(os.tmpdir(), 'opledger-suite-'))
 const results = path.join(directory, 'results')
@@ -70,8 +71,8 @@ const startedAt = performance.now()
 if (values.long) run('bash', ['test/faults/set-up.sh'])
 let status = run('npx', ['tsc', '-p', 'tsconfig.build.json'])
 if (status === 0) {
-  const only = values.only === undefined ? [] : ['-t', `^(${values.only.split(',').join('|')}):`]
-  status = run('npx', ['vitest', 'run', '--config', 'test/faults/vitest.config.ts', ...only], {
+  const some = only === null ? [] : ['-t', `^(${only.join('|')}):`]
+  status = run('npx', ['vitest', 'run', '--config', 'test/faults/vitest.config.ts', ...some], {
     ...process.env,
     FAULT_FORM: form,
     FAULT_SEED: String(seed),
@@ -82,6 +83,7 @@ const seconds = (performance.now() - startedAt) / 1_000
 const suiteRun: SuiteRun = {
   date: new Date().toISOString().slice(0, 10),
   form,
+  only,
   source,
   seconds,
   results: readResults(results),

@@ -100,21 +100,33 @@ export const startExternalRun = (
       }),
   }
   let over = false
+  let thrown: unknown = null
   // it begins behind the test's own changes to these fakes
   void Promise.resolve()
     .then(() => runExternal(context, held, sender, 'trace', toOrd))
-    .then(() => {
-      over = true
-    })
+    .then(
+      () => {
+        over = true
+      },
+      (error: unknown) => {
+        thrown = error
+      },
+    )
   return {
     held,
     noted,
+    meter: context.meter,
     claims,
     written,
     air,
     due,
+    /** It has ended well. */
     get isOver() {
       return over
+    },
+    /** What the run ended in, if it did not end well. */
+    get error() {
+      return thrown
     },
     /** Ords of calls, in the order in which they were sent. */
     sent: () => air.map(({ claimed }) => claimed.ord),

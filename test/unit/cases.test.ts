@@ -20,6 +20,7 @@ describe('what a case is named by', () => {
       it.each([['case 5: a row', 'case 6'], ['no case']])('%s', () => {})
       test(\`\${rounds} rounds, case 7, case 8\`, { timeout: 1 }, () => {})
       it('showcase 9 and cases 10', () => {})
+      faultTest('F2', 'case 11: what a fault leaves', { long: 1 }, () => {})
     })`
 
   it('is the name of a test, of its group, or of its row', () => {
@@ -29,6 +30,7 @@ describe('what a case is named by', () => {
       { file: 'a.test.ts', name: 'case 5: a row', cases: [5] },
       // biome-ignore lint/suspicious/noTemplateCurlyInString: as it stands in the code
       { file: 'a.test.ts', name: '${rounds} rounds, case 7, case 8', cases: [7, 8] },
+      { file: 'a.test.ts', name: 'case 11: what a fault leaves', cases: [11] },
     ])
   })
 })

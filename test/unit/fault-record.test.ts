@@ -4,6 +4,7 @@ import { describeRuns, fillIn, renderTable, type SuiteRun, sumUp } from '../faul
 const run = (change: Partial<SuiteRun>, ...results: Partial<SuiteRun['results'][number]>[]): SuiteRun => ({
   date: '2026-11-29',
   form: 'short',
+  only: null,
   source: 'aaaaaaaaaaaa',
   seconds: 60,
   results: results.map((result) => ({
@@ -29,11 +30,16 @@ describe('the record of the fault suite', () => {
         failures: 0,
         bound: 0.01,
         date: '2026-11-30',
-        seeds: [7, 1_199],
+        seeds: [
+          [7, 106],
+          [1_000, 1_199],
+        ],
         skipped: null,
       },
     ])
-    expect(renderTable(rows).split('\n').at(-1)).toBe('| F1 | it holds | 300 | 0 | < 1.0 % | 2026-11-30 | 7–1199 |')
+    expect(renderTable(rows).split('\n').at(-1)).toBe(
+      '| F1 | it holds | 300 | 0 | < 1.0 % | 2026-11-30 | 7–106, 1000–1199 |',
+    )
   })
 
   it('gives no bound where anything failed', () => {
@@ -51,7 +57,11 @@ describe('the record of the fault suite', () => {
     const skipped = { runs: 0, skipped: 'no loop devices' }
     expect(renderTable(sumUp([run({}, skipped)]))).toContain('| skipped: no loop devices | – |')
     // once it could run
-    expect(sumUp([run({}, skipped), run({}, { runs: 3 })])[0]).toMatchObject({ runs: 3, skipped: null, seeds: [7, 9] })
+    expect(sumUp([run({}, skipped), run({}, { runs: 3 })])[0]).toMatchObject({
+      runs: 3,
+      skipped: null,
+      seeds: [[7, 9]],
+    })
   })
 
   it('lists faults by their numbers', () => {
@@ -62,6 +72,12 @@ describe('the record of the fault suite', () => {
   it('counts the runs of both forms', () => {
     expect(describeRuns([run({}), run({ form: 'long', seconds: 7_000.4 })])).toBe(
       'Runs of these sources (tree aaaaaaaaaa): 1 short (60 s); 1 long (7000 s).',
+    )
+  })
+
+  it('does not call a part of a run the whole', () => {
+    expect(describeRuns([run({}), run({ form: 'long', only: ['F1', 'F30'], seconds: 5_000 })])).toBe(
+      'Runs of these sources (tree aaaaaaaaaa): 1 short (60 s); no whole long run; of it F1, F30 alone (5000 s).',
     )
   })
 

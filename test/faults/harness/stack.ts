@@ -31,8 +31,10 @@ const READY_MS = 120_000
 /** Of what a process printed that does not come up. */
 const TOLD_CHARS = 2_000
 
-/** That time, stretched by how many times over the cores are asked for. */
-export const settleMs = (): number => SETTLE_MS * Math.max(1, (os.loadavg()[0] ?? 0) / os.availableParallelism())
+/** How many times over the cores are asked for: on such a machine everything takes as many times longer. */
+export const stretch = (): number => Math.max(1, (os.loadavg()[0] ?? 0) / os.availableParallelism())
+export const stretched = (ms: number): number => ms * stretch()
+export const settleMs = (): number => stretched(SETTLE_MS)
 
 /** A place where a process runs, and runs again. */
 export interface Slot {

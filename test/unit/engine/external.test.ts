@@ -430,6 +430,28 @@ describe('the fence', () => {
   })
 })
 
+describe('a write that throws', () => {
+  test('ends the run and nothing else: no claim follows, what is in the air is brought home, then the run throws', async () => {
+    const run = startExternalRun({ toOrd: 9 }, { concurrency: 2 })
+    await tick()
+    const bug = new Error('a bug')
+    const items = vi.spyOn(run.meter, 'items').mockImplementationOnce(() => {
+      throw bug
+    })
+    run.air[0]?.answer(APPLIED)
+    await tick()
+    const asked = run.claims.length
+    expect([run.isOver, run.error]).toEqual([false, null])
+    while (run.air.length > run.written.flat().length) {
+      for (const call of run.air) call.answer(APPLIED)
+      await tick()
+    }
+    expect(run.error).toBe(bug)
+    expect(items.mock.calls.length).toBeGreaterThan(1)
+    expect(run.claims).toHaveLength(asked)
+  })
+})
+
 describe('a claim without an answer', () => {
   test('what it may have claimed goes back unsent, and nothing else does', async () => {
     const run = startExternalRun({ toOrd: 9 }, { concurrency: 2 })
