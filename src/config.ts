@@ -2,16 +2,18 @@ import { readFileSync } from 'node:fs'
 import path from 'node:path'
 import { inspect } from 'node:util'
 import { z } from 'zod'
+import { AUDIT_DAYS_DEFAULT, AUDIT_DAYS_MIN } from './domain/audit.ts'
 import { ConfigurationError } from './domain/errors.ts'
 import { type PrivateAddresses, parseWebhookSecrets, WEBHOOK_SECRETS_MAX } from './domain/webhook.ts'
 import type { ObjectStoreSettings } from './objects/object-store.ts'
+import type { TracingSettings } from './tracing.ts'
 
 /**
  * The only reader of `process.env`. Every setting is listed here with its default and its limits; a bad value, or an
  * `OPLEDGER_*` key that nobody knows, stops the start with one line that names the key.
  *
  * Secrets (`DATABASE_URL`, `OPLEDGER_KEY`, `OPLEDGER_WEBHOOK_SECRET`, `OPLEDGER_DOWNLOAD_SECRET`,
- * `OPLEDGER_S3_SECRET_ACCESS_KEY`, `OPLEDGER_SECRET_<NAME>`) may come from a file instead: `<KEY>_FILE` holds its path.
+ * `OPLEDGER_S3_SECRET_ACCESS_KEY`, `OTEL_EXPORTER_OTLP_HEADERS`, `OPLEDGER_SECRET_<NAME>`) may come from a file instead: `<KEY>_FILE` holds its path.
  */
 export type ProcessKind = 'start' | 'api' | 'worker' | 'migrate' | 'cli'
 export type LogLevel = 'fatal' | 'error' | 'warn' | 'info' | 'debug' | 'trace' | 'silent'
@@ -55,6 +57,10 @@ export interface Config {
   readonly webhookSecrets: readonly string[]
   /** Whether webhooks may go into private networks. */
   readonly webhookPrivateAddresses: PrivateAddresses
+  /** Of the audit; older entries are forgotten. */
+  readonly auditDays: number
+  /** Who takes traces; null: nobody, and nothing is traced. */
+  readonly tracing: TracingSettings | null
   /** Null: nobody wants to be told how the process is. */
   readonly serviceManager: ServiceManagerSettings | null
   /** For `{env.X}` placeholders: the environment without its secrets. */
@@ -68,6 +74,8 @@ const SECRET_PREFIX = 'OPLEDGER_SECRET_'
 const WEBHOOK_SECRET = 'OPLEDGER_WEBHOOK_SECRET'
 const DOWNLOAD_SECRET = 'OPLEDGER_DOWNLOAD_SECRET'
 const S3_SECRET = 'OPLEDGER_S3_SECRET_ACCESS_KEY'
+/** As the standard names it: `key=value`, separated by commas; most often the credentials of the collector. */
+const OTEL_HEADERS = 'OTEL_EXPORTER_OTLP_HEADERS'
 const CLIENT_URL = 'OPLEDGER_URL'
 const CLIENT_KEY = 'OPLEDGER_KEY'
 const KNOWN_OPLEDGER_KEYS = [
@@ -84,9 +92,10 @@ const KNOWN_OPLEDGER_KEYS = [
   DOWNLOAD_SECRET,
   WEBHOOK_SECRET,
   'OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES',
+  'OPLEDGER_AUDIT_DAYS',
 ]
 /** Those whose value may stand in a file. */
-const SECRET_KEYS = ['DATABASE_URL', CLIENT_KEY, WEBHOOK_SECRET, DOWNLOAD_SECRET, S3_SECRET]
+const SECRET_KEYS = ['DATABASE_URL', CLIENT_KEY, WEBHOOK_SECRET, DOWNLOAD_SECRET, S3_SECRET, OTEL_HEADERS]
 const DOWNLOAD_SECRET_CHARS_MIN = 32
 const SECRET_FILE_BYTES_MAX = 65_536
 
@@ -154,6 +163,19 @@ const settings = z.object({
     .string()
     .min(DOWNLOAD_SECRET_CHARS_MIN, { error: `has fewer than ${DOWNLOAD_SECRET_CHARS_MIN} characters` })
     .optional(),
+  OPLEDGER_AUDIT_DAYS: wholeNumber(AUDIT_DAYS_MIN, 36_500, AUDIT_DAYS_DEFAULT),
+  OTEL_EXPORTER_OTLP_ENDPOINT: z
+    .string()
+    .refine((text) => /^https?:$/.test(parseUrl(text)?.protocol ?? ''), {
+      error: (issue) => `"${String(issue.input)}" is not an http(s) URL`,
+    })
+    .optional(),
+  OTEL_EXPORTER_OTLP_HEADERS: z
+    .string()
+    .regex(/^[\w.-]+=[^,]*(,[\w.-]+=[^,]*)*$/, { error: 'is not a list like key=value,key=value' })
+    .optional(),
+  OTEL_SERVICE_NAME: z.string().max(255).default('opledger'),
+  OTEL_SDK_DISABLED: oneOf(['true', 'false']).default('false'),
   WORKERS: wholeNumber(1, 64, 1),
   WORKER_CONCURRENCY: wholeNumber(1, 256, 8),
 })
@@ -241,6 +263,30 @@ const artifactStoreOf = (values: Settings): ObjectStoreSettings => {
   }
 }
 
+const tracingOf = (values: Settings): TracingSettings | null => {
+  if (values.OTEL_EXPORTER_OTLP_ENDPOINT === undefined || values.OTEL_SDK_DISABLED === 'true') return null
+  const pairs = (values.OTEL_EXPORTER_OTLP_HEADERS ?? '').split(',').filter((pair) => pair !== '')
+  return {
+    endpoint: values.OTEL_EXPORTER_OTLP_ENDPOINT.replace(/\/+$/, ''),
+    headers: Object.fromEntries(
+      pairs.map((pair) => {
+        const [name = '', ...value] = pair.split('=')
+        return [name, decode(value.join('='))]
+      }),
+    ),
+    serviceName: values.OTEL_SERVICE_NAME,
+  }
+}
+
+/** As baggage is: with percent escapes, where they are ones. */
+const decode = (text: string): string => {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return text
+  }
+}
+
 /** `<KEY>_FILE` of a known secret is known too. */
 const isKnownKey = (key: string): boolean =>
   key.startsWith(SECRET_PREFIX) ||
@@ -282,11 +328,21 @@ const isSecretKey = (key: string): boolean =>
 /** What may be printed: `console.log` and `JSON.stringify` of a config never show a secret. */
 const hideSecrets = (config: Config): Config => {
   const printable = () => {
-    const { env: _env, secret: _secret, databaseUrl, webhookSecrets, downloadSecret, artifactStore, ...rest } = config
+    const {
+      env: _env,
+      secret: _secret,
+      databaseUrl,
+      webhookSecrets,
+      downloadSecret,
+      artifactStore,
+      tracing,
+      ...rest
+    } = config
     return {
       ...rest,
       databaseUrl: databaseUrl === null ? null : '[redacted]',
       webhookSecrets: webhookSecrets.map(() => '[redacted]'),
+      tracing: tracing && { ...tracing, headers: '[redacted]' },
       downloadSecret: downloadSecret === null ? null : '[redacted]',
       artifactStore: 'credentials' in artifactStore ? { ...artifactStore, credentials: '[redacted]' } : artifactStore,
     }
@@ -347,6 +403,8 @@ export function loadConfig(env: Environment, process: ProcessKind): Config {
     webhookSecrets,
     webhookPrivateAddresses:
       values.OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES ?? (process === 'start' && auth === 'off' ? 'allow' : 'refuse'),
+    auditDays: values.OPLEDGER_AUDIT_DAYS,
+    tracing: tracingOf(values),
     serviceManager: readServiceManager(given, globalThis.process.pid),
     env: Object.freeze(Object.fromEntries(Object.entries(given).filter(([key]) => !isSecretKey(key)))),
     secret: (name) => secrets.get(name),

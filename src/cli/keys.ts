@@ -1,3 +1,4 @@
+import { commandLineAuthor } from './author.ts'
 import type { Command } from 'commander'
 import { ConfigurationError } from '../domain/errors.ts'
 import { SCOPES, type Scope } from '../services/principal.ts'
@@ -57,11 +58,12 @@ export const addKeyCommands = (program: Command): void => {
     .action((options: { name: string; scopes: string; expiresInDays?: string }) =>
       withKeys(async (database) => {
         const { createApiKey } = await import('../services/api-keys.ts')
-        const { id, key } = await createApiKey(database, {
+        const asked = {
           name: options.name,
           scopes: scopesOf(options.scopes),
           expiresInDays: daysOf(options.expiresInDays),
-        })
+        }
+        const { id, key } = await createApiKey(database, asked, commandLineAuthor())
         process.stderr.write(`Key ${id} of ${options.name}. It is shown this once:\n`)
         process.stdout.write(`${key}\n`)
       }),
@@ -90,8 +92,8 @@ export const addKeyCommands = (program: Command): void => {
     .addHelpText('after', EXAMPLES)
     .action((id: string) =>
       withKeys(async (database) => {
-        const { revokeApiKey } = await import('../storage/api-keys.ts')
-        const revoked = UUID.test(id) && (await database.query((connection) => revokeApiKey(connection, id)))
+        const { endApiKey } = await import('../services/api-keys.ts')
+        const revoked = UUID.test(id) && (await endApiKey(database, id, commandLineAuthor()))
         if (!revoked) throw new ConfigurationError(`there is no valid key ${id}: see \`opledger keys list\``)
         process.stdout.write('revoked\n')
       }),

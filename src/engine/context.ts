@@ -1,3 +1,5 @@
+import type { ServiceContext } from '../services/context.ts'
+import type { Tracing } from '../tracing.ts'
 import type { Log } from '../log.ts'
 import type { ObjectStore } from '../objects/object-store.ts'
 import type { Database } from '../storage/database.ts'
@@ -12,4 +14,8 @@ export interface RunContext {
   /** Where artifacts are kept. */
   objects: ObjectStore
   log: Log
+  /** As in ServiceContext. */
+  ended?: ServiceContext['ended']
+  /** Absent: nobody traces. */
+  tracing?: Tracing
 }

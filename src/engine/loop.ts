@@ -9,6 +9,7 @@
  *  - A shard whose run ends in a fault of the database is in hand until its lease is ended (give-back.ts).
  *  - Draining: no claim any more, each run stops at its next safe boundary, heartbeats go on until the last one is done.
  */
+import type { Tracing } from '../tracing.ts'
 import { isRemote, type OperationType } from '../domain/operation-type.ts'
 import type { Log } from '../log.ts'
 import type { ObjectStore } from '../objects/object-store.ts'
@@ -45,6 +46,8 @@ export interface EngineOptions {
   /** Shards at once. */
   concurrency: number
   log: Log
+  ended?: RunContext['ended']
+  tracing?: Tracing
 }
 
 export interface Engine {
@@ -56,7 +59,16 @@ export interface Engine {
 
 export const startEngine = async (options: EngineOptions): Promise<Engine> => {
   const { database, control, wakeUps, presence, concurrency, log } = options
-  const context: RunContext = { database, wakeUps, meter: options.meter, objects: options.objects, log }
+  const { meter, objects, ended, tracing } = options
+  const context: RunContext = {
+    database,
+    wakeUps,
+    meter,
+    objects,
+    log,
+    ...(ended && { ended }),
+    ...(tracing && { tracing }),
+  }
   // items of the others are run by workers elsewhere, and nobody here could send them
   const own = options.types.filter((type) => !isRemote(type))
   const types = new Map(own.map((type) => [type.name, type]))

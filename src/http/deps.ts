@@ -1,3 +1,4 @@
+import type { Tracing } from '../tracing.ts'
 import type { FastifyBaseLogger } from 'fastify'
 import type { ArtifactView, DownloadView } from '../services/artifact-views.ts'
 import type { BulkActionView, BulkTargetView } from '../services/bulk-action-views.ts'
@@ -6,6 +7,8 @@ import type { CompensationPreflightView, PreflightView } from '../services/prefl
 import type { Principal } from '../services/principal.ts'
 import type {
   ApprovalRequest,
+  AuditFilters,
+  AuditPosition,
   BulkActionFilters,
   BulkActionPosition,
   BulkActionRequest,
@@ -45,6 +48,7 @@ import type {
   WorkHeartbeatRequest,
 } from '../services/requests.ts'
 import type {
+  AuditView,
   CallbackView,
   CaseView,
   CheckpointView,
@@ -225,6 +229,13 @@ export interface Services {
     name: string,
     request: { reason: string | null },
   ): Promise<OperationTypeView>
+  listAudit(
+    principal: Principal,
+    filters: AuditFilters,
+    page: PageRequest<AuditPosition>,
+  ): Promise<Page<AuditView, AuditPosition>>
+  /** All of them, page by page; the next page is read only when the consumer asks for it. */
+  streamAudit(principal: Principal, filters: AuditFilters): AsyncIterable<AuditView[]>
   listWorkers(principal: Principal): Promise<WorkerView[]>
   /** Waits up to `seconds`; registers only, where the request names no worker. */
   claimWork(principal: Principal, request: ClaimWorkRequest): Promise<ClaimedWorkView>
@@ -257,6 +268,8 @@ export interface ServerDeps {
   state: ServerState
   /** A pino logger. */
   log: FastifyBaseLogger
+  /** Absent: nobody traces. */
+  tracing?: Tracing
   /** Where the built console is; absent: where the build puts it. */
   consoleDirectory?: string
 }

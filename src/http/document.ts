@@ -18,6 +18,7 @@ const TAG_DESCRIPTIONS: Readonly<Record<string, string>> = {
   Webhooks: 'What was sent to the `callback_url` of an operation, and what was answered.',
   Artifacts: 'Files that operations have published.',
   'Operation types': 'What can be run, with its guarantees and limits.',
+  Audit: 'Who did what, when and why.',
   Workers: 'Work for programs in any language.',
   Service: 'Workers, health, metrics, and the pages that explain problems.',
 }

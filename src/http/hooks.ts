@@ -8,6 +8,7 @@ import type { ServerDeps } from './deps.ts'
 import { pathOf } from './errors.ts'
 import { MAX_URL_BYTES } from './limits.ts'
 import { negotiate } from './media-types.ts'
+import { originOf } from './origin.ts'
 import { parseQuery } from './query-strings.ts'
 
 declare module 'fastify' {
@@ -58,7 +59,8 @@ export const addHooks = (app: FastifyInstance, deps: ServerDeps, allowed: Allowe
     if (request.is404) refuseUnknownRoute(request, allowed, (allow) => reply.header('allow', allow))
     const { access = 'open', produces } = request.routeOptions.config
     if (access !== 'open') {
-      request.principal = await authenticate(request, access, deps.config, deps.services)
+      const principal = await authenticate(request, access, deps.config, deps.services)
+      request.principal = { ...principal, origin: originOf(request, access, deps.config) }
       reply.header('cache-control', 'private, no-cache')
     }
     if (produces !== undefined) {

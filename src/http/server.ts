@@ -25,6 +25,7 @@ import {
 import { Metrics } from './metrics.ts'
 import { requestIdOf } from './request-ids.ts'
 import { addArtifactRoutes } from './routes/artifacts.ts'
+import { addAuditRoute } from './routes/audit.ts'
 import { addBulkActionRoutes } from './routes/bulk-actions.ts'
 import { addCallbackRoutes } from './routes/callbacks.ts'
 import { addCompensationRoutes } from './routes/compensation.ts'
@@ -42,6 +43,7 @@ import { addUploadRoutes } from './routes/uploads.ts'
 import { addWebhookDeliveryRoutes } from './routes/webhook-deliveries.ts'
 import { addWorkRoutes } from './routes/work.ts'
 import { makeClientErrorHandler, watchSockets } from './socket-errors.ts'
+import { traceRequests } from './trace-context.ts'
 import { validatorCompiler } from './validation.ts'
 import { Waiters } from './waiters.ts'
 
@@ -126,6 +128,7 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
   allowed.watch(app)
   const metrics = new Metrics(deps.services)
   metrics.watch(app)
+  traceRequests(app, deps.tracing)
   addHooks(app, deps, allowed)
   endSlowBodies(app)
   await app.register(helmet, SECURITY_HEADERS)
@@ -150,6 +153,7 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
   addArtifactRoutes(app, routeDeps)
   addOperationTypeRoutes(app, routeDeps)
   addWorkRoutes(app, routeDeps)
+  addAuditRoute(app, routeDeps)
   addServiceRoutes(app, routeDeps, metrics)
   addDocumentRoute(app)
   addConsoleRoutes(app, deps.consoleDirectory ?? CONSOLE_DIRECTORY)

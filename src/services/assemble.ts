@@ -3,6 +3,7 @@
  * made here once: the batchers of reads and submissions, the pulse of types, the waiters for changes, and
  * the figures that are dear to measure.
  */
+import { listAudit, streamAudit } from './audit.ts'
 import { AppError } from '../domain/errors.ts'
 import { NO_OBJECT_STORE } from '../objects/object-store.ts'
 import type { OperationState } from '../storage/operation-state.ts'
@@ -43,6 +44,8 @@ import { replayOperation } from './replay.ts'
 import { giveBackWork, reportWork } from './report-work.ts'
 import type {
   ApprovalRequest,
+  AuditFilters,
+  AuditPosition,
   BulkActionFilters,
   BulkActionPosition,
   BulkActionRequest,
@@ -235,6 +238,9 @@ export const assembleServices = (
       pauseOperationType(context, principal, name, request),
     resumeOperationType: (principal: Principal, name: string, request: { reason: string | null }) =>
       resumeOperationType(context, principal, name, request),
+    listAudit: (principal: Principal, filters: AuditFilters, page: PageRequest<AuditPosition>) =>
+      listAudit(context, principal, filters, page),
+    streamAudit: (principal: Principal, filters: AuditFilters) => streamAudit(context, principal, filters),
     listWorkers: (principal: Principal) => listWorkers(context, principal),
     claimWork: (principal: Principal, request: ClaimWorkRequest) => claimWork(work, principal, request),
     reportWork: (principal: Principal, request: ReportWorkRequest) => reportWork(work, principal, request),

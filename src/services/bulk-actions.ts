@@ -1,4 +1,6 @@
 /** Bulk actions as a client sees them. What becomes of a target is decided in work-bulk-target.ts, by a worker. */
+import { auditEntry, authorOf } from './audit.ts'
+import { formatId } from '../domain/ids.ts'
 import { uuidv7 } from 'uuidv7'
 import {
   abortDecision,
@@ -12,6 +14,7 @@ import { AppError } from '../domain/errors.ts'
 import {
   abortBulkAction,
   type BulkActionRow,
+  type BulkDecision,
   type BulkTargetRow,
   findBulkAction,
   findBulkActionByKey,
@@ -91,6 +94,10 @@ const store = async (
       requesterScopes: principal.scopes,
       idempotencyKey: request.idempotencyKey,
       requestHash,
+      audit: auditEntry(authorOf(principal), 'bulk_action.create', ['bulk_action', formatId('bulk', id)], request.reason, {
+        action: request.action,
+        dry_run: request.dryRun,
+      }),
     }),
   )
   if (stored) return id
@@ -187,6 +194,19 @@ const refused = (
   detail: string,
 ): AppError => new AppError(code, detail, { extra: { bulk_action_status: status } })
 
+const decisionOf = (
+  principal: Principal,
+  action: 'bulk_action.start' | 'bulk_action.abort',
+  id: string,
+  reason: string | null,
+): BulkDecision => ({
+  tenantId: principal.tenantId,
+  id,
+  actor: principal.name,
+  reason,
+  audit: auditEntry(authorOf(principal), action, ['bulk_action', formatId('bulk', id)], reason),
+})
+
 /** Runs exactly what a dry run has frozen. Errors: bulk-action-not-found, bulk-action-not-startable, bulk-action-expired. */
 export const startBulk = async (
   context: BulkContext,
@@ -206,7 +226,7 @@ export const startBulk = async (
       case 'expired':
         throw refused('bulk-action-expired', status, 'the dry run has expired: make a new one')
       case 'start': {
-        const decision = { tenantId: principal.tenantId, id, actor: principal.name, reason }
+        const decision = decisionOf(principal, 'bulk_action.start', id, reason)
         if (!(await context.database.query((connection) => startBulkAction(connection, decision)))) continue
         return bulkActionView(await read(context, principal, id))
       }
@@ -232,7 +252,7 @@ export const abortBulk = async (
       case 'not-abortable':
         throw refused('bulk-action-not-abortable', row.status, 'every target has its outcome: nothing is left to abort')
       case 'abort': {
-        const decision = { tenantId: principal.tenantId, id, actor: principal.name, reason }
+        const decision = decisionOf(principal, 'bulk_action.abort', id, reason)
         if (!(await abortBulkAction(context.database, decision))) continue
         return bulkActionView(await read(context, principal, id))
       }

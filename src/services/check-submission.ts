@@ -1,3 +1,4 @@
+import { authorOf } from './audit.ts'
 import { uuidv7 } from 'uuidv7'
 import { AppError, type Fault } from '../domain/errors.ts'
 import { INLINE_ITEMS_MAX } from '../domain/operation.ts'
@@ -67,6 +68,7 @@ export const checkSubmission = async (
     items,
     shardEnds: request.draft ? [] : shardEnds(type, items.length),
     steps: type.steps,
+    author: authorOf(principal),
   }
 }
 

@@ -1,4 +1,6 @@
 /** `POST /worker/claims`: a lease with its first items for a worker elsewhere. The contract is docs/worker-api.md. */
+import { auditEntry, authorOf } from './audit.ts'
+import type { AuditEntry } from '../domain/audit.ts'
 import { randomUUID } from 'node:crypto'
 import { AppError } from '../domain/errors.ts'
 import { isRemote, type OperationType } from '../domain/operation-type.ts'
@@ -30,9 +32,10 @@ const REMOTE_BEAT_MS = 15_000
  */
 export const claimWork = async (
   context: WorkContext,
-  { tenantId }: Principal,
+  principal: Principal,
   request: ClaimWorkRequest,
 ): Promise<ClaimedWorkView> => {
+  const { tenantId } = principal
   const startedMs = performance.now()
   const key = await context.tokenKey()
   const { types, notRunnable } = chooseTypes(context, request)
@@ -49,6 +52,7 @@ export const claimWork = async (
       types: request.types.map(({ name, version }) => `${name}@${version}`),
       beatMs: REMOTE_BEAT_MS,
       tenantId,
+      audit: ticket === asked ? null : registration(principal, ticket, request),
     }),
   )
   const answer = { worker: sealWorker(key, ticket), notRunnable, batch: null }
@@ -58,6 +62,18 @@ export const claimWork = async (
   const batch = await waitForBatch(context, { ticket, types, key, startedMs }, request)
   return { ...answer, batch }
 }
+
+/** What it does from now on stands in the ledger, under the worker's id. */
+const registration = (
+  principal: Principal,
+  { workerId }: WorkerTicket,
+  { host, codeVersion, types }: ClaimWorkRequest,
+): AuditEntry =>
+  auditEntry(authorOf(principal), 'worker.register', ['worker', workerId], null, {
+    host,
+    code_version: codeVersion,
+    types: types.length,
+  })
 
 const chooseTypes = (
   { types }: RemoteContext,

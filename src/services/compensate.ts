@@ -14,7 +14,7 @@ import { type CompensationJudgement, judgeCompensation } from './compensation-ju
 import type { ServiceContext } from './context.ts'
 import { refuseStale } from './if-match.ts'
 import { preflightCompensation } from './preflight-compensation.ts'
-import { answerInsertion, blockingCodes, derivedFrom, earlierUse, type Made } from './preflight-use.ts'
+import { answerInsertion, blockingCodes, derivedAudit, derivedFrom, earlierUse, type Made } from './preflight-use.ts'
 import type { Principal } from './principal.ts'
 import type { CompensateRequest } from './requests.ts'
 
@@ -40,7 +40,8 @@ export const compensateOperation = async (
     return usePreflight(context, principal, recorded, request)
   }
   for (let tries = 1; ; tries++) {
-    const { id } = await preflightCompensation(context, principal, operationId, { scope: null })
+    // a part of this request, and told with it
+    const { id } = await preflightCompensation(context, principal, operationId, { scope: null }, { audited: false })
     const recorded = await findPreflight(context, principal, operationId, id)
     try {
       return await usePreflight(context, principal, recorded, request)
@@ -80,9 +81,11 @@ const usePreflight = async (
   )
   refuseStale(judgement.facts.version, request.ifMatchVersion)
   refuseBlocked(judgement, recorded, request.force)
+  const derived = derivedFrom(recorded, judgement, principal, request.reason)
   const compensation = {
-    ...derivedFrom(recorded, judgement, principal, request.reason),
+    ...derived,
     scope,
+    audit: derivedAudit('operation.compensate', derived, principal, request.force),
     steps: [],
     // one shard: its windows go from the last item to the first
     shardEnds: [judgement.facts.targets],

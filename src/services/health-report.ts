@@ -1,3 +1,4 @@
+import { RATE_CALLS_MIN } from '../domain/replay.ts'
 import { type HealthVerdict, judgeHealth, type Verdict } from '../domain/health.ts'
 import type { Connection } from '../storage/connection.ts'
 import {
@@ -61,7 +62,8 @@ export const judgeTenant = async (
     const { health, cancelContract } = judgeHealth({
       oldestWaitingSeconds: standing.oldestWaitingSeconds,
       p95Ms: window.p95Ms,
-      usualP95Ms: pace.usualP95Ms.get(standing.type) ?? null,
+      // the p95 of a few calls is one of them
+      usualP95Ms: window.calls < RATE_CALLS_MIN ? null : (pace.usualP95Ms.get(standing.type) ?? null),
       retries: { count: window.retries, calls: window.items },
       deadLetters: standing.deadLetters,
       ...(cancels.get(standing.type) ?? NO_CANCEL),

@@ -1,3 +1,5 @@
+import { auditEntry, authorOf } from './audit.ts'
+import { formatId } from '../domain/ids.ts'
 import { AppError } from '../domain/errors.ts'
 import {
   type IncidentRow,
@@ -60,7 +62,8 @@ export const resolveIncident = async (
 ): Promise<ResolvedIncidentView> => {
   const { database } = context
   const { tenantId, name: by } = principal
-  const recorded = await recordResolution(database, { tenantId, fingerprint: id, by, fixedIn, reason })
+  const audit = auditEntry(authorOf(principal), 'incident.resolve', ['incident', formatId('inc', id)], reason)
+  const recorded = await recordResolution(database, { tenantId, fingerprint: id, by, fixedIn, reason, audit })
   const incident = recorded ? await getIncident(context, principal, id) : null
   if (!incident) throw new AppError('incident-not-found', 'there is no such incident')
   const proposals = await database.query((connection) =>

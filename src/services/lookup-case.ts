@@ -1,3 +1,4 @@
+import { auditEntry, authorOf } from './audit.ts'
 import { AppError } from '../domain/errors.ts'
 import { formatId } from '../domain/ids.ts'
 import {
@@ -43,7 +44,7 @@ const lookupTimeouts = (executor: Executor | null): number[] =>
     ? []
     : [executor.lookup, ...(executor.stepLookups?.values() ?? [])].flatMap((lookup) => lookup?.timeoutMs ?? [])
 
-type LookupContext = Pick<ServiceContext, 'database' | 'wakeUps' | 'types'>
+type LookupContext = Pick<ServiceContext, 'database' | 'wakeUps' | 'types' | 'ended'>
 
 /** Asks the provider about one case now. Errors: case-not-found, case-already-resolved, lookup-not-available. */
 export const lookupCase = async (context: LookupContext, principal: Principal, caseId: string): Promise<void> => {
@@ -73,6 +74,7 @@ export const lookupCase = async (context: LookupContext, principal: Principal, c
       limit: 1,
       holdMs: lookupHoldMs(type ? [type] : []),
       only: { tenantId: principal.tenantId, caseId },
+      audit: auditEntry(authorOf(principal), 'case.lookup', ['case', formatId('case', caseId)], null),
     }),
   )
   if (due) await lookUp(context, due, principal.name)

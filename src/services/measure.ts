@@ -24,6 +24,11 @@ const TYPE_GAUGES: readonly { name: string; help: string; of: (gauges: TypeGauge
     of: (gauges) => gauges.oldestWaitingSeconds,
   },
   {
+    name: 'leases_expired',
+    help: 'Leases that ran out and that nobody has taken over yet: their workers are gone, or hang.',
+    of: (gauges) => gauges.leasesExpired,
+  },
+  {
     name: 'uncertain_items',
     help: 'Items of open operations of which it is not known whether their effect happened.',
     of: (gauges) => gauges.uncertainItems,
@@ -70,6 +75,7 @@ const nothing = (type: string): TypeGauges => ({
   type,
   shardsReady: 0,
   shardsLeased: 0,
+  leasesExpired: 0,
   oldestWaitingSeconds: 0,
   uncertainItems: 0,
   casesOpen: 0,

@@ -1,3 +1,4 @@
+import { auditEntry, authorOf } from './audit.ts'
 import { AppError } from '../domain/errors.ts'
 import { leaseAdvice } from '../domain/lease.ts'
 import { cancelGuarantee, type OperationType } from '../domain/operation-type.ts'
@@ -47,8 +48,10 @@ export const pauseOperationType = async (
   { reason }: { reason: string | null },
 ): Promise<OperationTypeView> => {
   const { version, codeVersion } = typeOrThrow(context, name)
+  const { tenantId, name: by } = principal
+  const audit = auditEntry(authorOf(principal), 'operation_type.pause', ['operation_type', name], reason)
   await context.database.query((connection) =>
-    pauseType(connection, { name, version, codeVersion, by: principal.name, reason }),
+    pauseType(connection, { tenantId, name, version, codeVersion, by, reason, audit }),
   )
   return viewOrThrow(context, principal, name)
 }
@@ -57,10 +60,12 @@ export const resumeOperationType = async (
   context: TypesContext,
   principal: Principal,
   name: string,
-  _request: { reason: string | null },
+  { reason }: { reason: string | null },
 ): Promise<OperationTypeView> => {
   typeOrThrow(context, name)
-  await context.database.query((connection) => resumeType(connection, name))
+  const { tenantId } = principal
+  const audit = auditEntry(authorOf(principal), 'operation_type.resume', ['operation_type', name], reason)
+  await context.database.query((connection) => resumeType(connection, { tenantId, name, audit }))
   context.wakeUps.send('work')
   return viewOrThrow(context, principal, name)
 }

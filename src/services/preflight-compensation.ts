@@ -2,6 +2,8 @@
  * The preflight of a compensation: what it would take back and what forbids it, recorded. It changes nothing else, so a crash
  * at any line costs a question. Its facts and their hash are those of compensation-judgement.ts.
  */
+import { auditEntry, authorOf } from './audit.ts'
+import { formatId } from '../domain/ids.ts'
 import { AppError } from '../domain/errors.ts'
 import { type CompensationScope, insertPreflight } from '../storage/preflights.ts'
 import { judgeCompensation } from './compensation-judgement.ts'
@@ -25,6 +27,7 @@ export const preflightCompensation = async (
   principal: Principal,
   operationId: string,
   request: CompensationPreflightRequest,
+  { audited } = { audited: true },
 ): Promise<CompensationPreflightView> => {
   const { tenantId } = principal
   const scope = scopeOf(request)
@@ -40,6 +43,14 @@ export const preflightCompensation = async (
       factsHash,
       requestedBy: principal.name,
       expiresInMinutes: PREFLIGHT_MINUTES,
+      audit: audited
+        ? auditEntry(
+            authorOf(principal),
+            'operation.compensation_preflight',
+            ['operation', formatId('op', operationId)],
+            null,
+          )
+        : null,
     })
     return { ...recorded, operationId, factsHash, scope, ...answer }
   })

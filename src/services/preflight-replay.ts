@@ -6,6 +6,8 @@
  *
  * Rates are not in it: they change by the minute and are evaluated anew when the replay is asked for and while it runs.
  */
+import { auditEntry, authorOf } from './audit.ts'
+import { formatId } from '../domain/ids.ts'
 import { AppError, type Fault } from '../domain/errors.ts'
 import { FAILURE_CLASSES, type FailureClass, permits } from '../domain/failure.ts'
 import { REPLAYABLE_STATES } from '../domain/replay.ts'
@@ -85,6 +87,12 @@ export const preflightReplay = async (
       factsHash,
       requestedBy: principal.name,
       expiresInMinutes: PREFLIGHT_MINUTES,
+      audit: auditEntry(
+        authorOf(principal),
+        'operation.replay_preflight',
+        ['operation', formatId('op', operationId)],
+        null,
+      ),
     })
     return { ...recorded, operationId, factsHash, scope, ...answer }
   })

@@ -10,7 +10,7 @@ import { AppError } from '../domain/errors.ts'
 import { insertReplay, type RecordedPreflight, readPreflight } from '../storage/replays.ts'
 import type { ServiceContext } from './context.ts'
 import { refuseStale } from './if-match.ts'
-import { answerInsertion, blockingCodes, derivedFrom, earlierUse, type Made } from './preflight-use.ts'
+import { answerInsertion, blockingCodes, derivedAudit, derivedFrom, earlierUse, type Made } from './preflight-use.ts'
 import type { Principal } from './principal.ts'
 import { judgeReplay, type ReplayJudgement } from './replay-judgement.ts'
 import type { ReplayRequest } from './requests.ts'
@@ -47,6 +47,7 @@ export const replayOperation = async (
   const made = await insertReplay(database, {
     ...derived,
     scope: recorded.scope,
+    audit: derivedAudit('operation.replay', derived, principal, request.force),
     // a compensation undoes an item as a whole
     steps: facts.compensates === null ? type.steps : [],
     effectKeyPrefix: type.effect === 'artifact' ? `${type.name}:${derived.id}:` : null,

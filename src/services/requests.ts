@@ -1,3 +1,4 @@
+import type { Principal } from './principal.ts'
 import type { AfterWhen } from '../domain/after.ts'
 import type { BulkActionKind } from '../domain/bulk-action.ts'
 import type { Fault } from '../domain/errors.ts'
@@ -123,6 +124,17 @@ export interface ResolveCaseRequest {
   send?: number | undefined
 }
 
+export interface AuditFilters {
+  actor: string | null
+  action: string[]
+  /** The id of a subject, as it was given. */
+  subject: string | null
+  createdAfter: string | null
+  createdBefore: string | null
+}
+/** Newest first; `at` is the database's own text. */
+export type AuditPosition = { at: string; seq: number }
+
 export interface DeadLetterFilters {
   operationId: string | null
   type: string | null
@@ -195,6 +207,8 @@ export interface CallbackRequest {
   body: Buffer
   /** Whose effect it is, where several tenants have one with the same key. */
   tenantId: number | null
+  /** For the audit. */
+  origin?: Principal['origin']
 }
 export interface BulkActionRequest {
   action: BulkActionKind

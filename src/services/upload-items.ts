@@ -1,3 +1,5 @@
+import { auditEntry, authorOf } from './audit.ts'
+import { formatId } from '../domain/ids.ts'
 import { uuidv7 } from 'uuidv7'
 import { AppError } from '../domain/errors.ts'
 import {
@@ -78,7 +80,9 @@ const run = async (
     const added = await storeRows({ database, type, upload, rootId: draft.rootId }, request)
     if (added === 0) throw new AppError('items-missing', 'the upload has no rows: send at least one')
     const requestHash = await request.hash()
-    const finished = await finishUpload(database, { ...upload, added, requestHash, actor: principal.name })
+    const subject = ['operation', formatId('op', upload.operationId)] as const
+    const audit = auditEntry(authorOf(principal), 'operation.items_add', subject, null, { added })
+    const finished = await finishUpload(database, { ...upload, added, requestHash, actor: principal.name, audit })
     if (!finished) throw await whyUploadEnded(database, upload)
     wakeUps.send('change')
     return { added, total: finished.total, replayed: false }

@@ -311,3 +311,21 @@ export interface CallbackView {
   effectKey: string | null
   caseId: string | null
 }
+
+/** Who did what, when and why. */
+export interface AuditView {
+  /** The database's own text. */
+  at: string
+  /** Tells entries of one instant apart. */
+  seq: number
+  actor: string
+  auth: string
+  scope: string | null
+  action: string
+  subjectKind: string
+  subjectId: string
+  reason: string | null
+  requestId: string | null
+  traceId: string | null
+  details: Record<string, unknown>
+}

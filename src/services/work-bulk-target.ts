@@ -38,6 +38,7 @@ const principalOf = (target: ClaimedTarget): Principal => ({
   tenantId: target.tenantId,
   name: target.requestedBy,
   scopes: SCOPES.filter((scope) => target.requesterScopes.includes(scope)),
+  origin: { auth: 'bulk_action', scope: null, requestId: formatId('bulk', target.bulkId), traceId: null },
 })
 
 /** The trail from an operation back to the bulk action; also how a repeat knows its own cancel. */

@@ -1,3 +1,5 @@
+import type { AuditEntry } from '../domain/audit.ts'
+import { auditJson } from './audit.ts'
 import { texts } from './array-literal.ts'
 import type { Connection } from './connection.ts'
 
@@ -33,7 +35,7 @@ export interface ApiKeyListRow {
 
 /** Stores the hash (hex SHA-256) of a new key; the key itself is nowhere. Answers with its id. */
 export const insertApiKey = async (
-  { sql }: Connection,
+  { sql }: Pick<Connection, 'sql'>,
   key: { tenantId: number; name: string; keyHash: string; scopes: readonly string[]; expiresInDays: number | null },
 ): Promise<string> => {
   const [row] = await sql<{ id: string }>`
@@ -52,8 +54,16 @@ export const listApiKeys = ({ sql }: Connection): Promise<ApiKeyListRow[]> =>
     from api_keys order by tenant_id, created_at`
 
 /** False: there is no such key, or it was revoked before. */
-export const revokeApiKey = async ({ sql }: Connection, id: string): Promise<boolean> => {
+export const revokeApiKey = async (
+  { sql }: Connection,
+  id: string,
+  audit: AuditEntry | null = null,
+): Promise<boolean> => {
   const rows = await sql`
-    update api_keys set revoked_at = now() where id = ${id}::uuid and revoked_at is null returning 1`
+    with k as (
+      update api_keys set revoked_at = now() where id = ${id}::uuid and revoked_at is null returning tenant_id),
+    audit as (
+      insert into audit_entries select a.* from k, audit_row(k.tenant_id, ${auditJson(audit)}::text::jsonb) a)
+    select 1 from k`
   return rows.length > 0
 }

@@ -11,6 +11,8 @@ export interface TypeGauges {
   type: string
   shardsReady: number
   shardsLeased: number
+  /** Of the leased ones: their lease ran out, and nobody has taken them over yet. */
+  leasesExpired: number
   /** Since the oldest shard that nobody works on was due; 0: nothing waits. */
   oldestWaitingSeconds: number
   uncertainItems: number
@@ -28,23 +30,25 @@ export const readTypeGauges = async ({ sql }: Connection): Promise<TypeGauges[]>
       (select type, state, lease_expires_at from operation_shards where state = 'leased' limit ${SHARDS_MAX})),
     part as (
       select type, count(*) filter (where state = 'ready') as ready, count(*) filter (where state = 'leased') as leased,
+        count(*) filter (where state = 'leased' and since <= now()) as expired,
         max(extract(epoch from now() - since)) filter (where since <= now()) as waiting,
         0::bigint as uncertain, 0::bigint as cases, 0::bigint as dead
       from shard group by type
       union all
-      select s.type, 0, 0, null, sum(s.uncertain)::bigint, 0, 0
+      select s.type, 0, 0, 0, null, sum(s.uncertain)::bigint, 0, 0
       from (select tenant_id, id from operations where completed_at is null limit ${OPERATIONS_MAX}) o
         join operation_shards s on s.tenant_id = o.tenant_id and s.operation_id = o.id
       group by s.type
       union all
-      select type, 0, 0, null, 0, count(*), 0
+      select type, 0, 0, 0, null, 0, count(*), 0
       from (select type from reconciliation_cases where closed_at is null limit ${CASES_MAX}) c group by type
       union all
-      select type, 0, 0, null, 0, 0, count(*)
+      select type, 0, 0, 0, null, 0, 0, count(*)
       from (
         select type from dead_letter_standings where closed_as is null and status = 'open' limit ${DEAD_LETTERS_MAX}) d
       group by type)
     select type, sum(ready)::float8 as "shardsReady", sum(leased)::float8 as "shardsLeased",
+      sum(expired)::float8 as "leasesExpired",
       coalesce(max(waiting), 0)::float8 as "oldestWaitingSeconds", sum(uncertain)::float8 as "uncertainItems",
       sum(cases)::float8 as "casesOpen", sum(dead)::float8 as "deadLetters"
     from part group by type`

@@ -632,3 +632,23 @@ export const restores = pgTable(
   },
   (table) => [primaryKey({ columns: [table.restoredAt], name: 'restores_pkey' })],
 )
+
+export const auditEntries = pgTable(
+  'audit_entries',
+  {
+    tenantId: integer('tenant_id').notNull(),
+    at: timestamp({ withTimezone: true, mode: 'string' }).default(sql`clock_timestamp()`).notNull(),
+    seq: bigint({ mode: 'number' }).default(sql`nextval('audit_entries_seq')`).notNull(),
+    actor: text().notNull(),
+    auth: text().notNull(),
+    scope: text(),
+    action: text().notNull(),
+    subjectKind: text('subject_kind').notNull(),
+    subjectId: text('subject_id').notNull(),
+    reason: text(),
+    requestId: text('request_id'),
+    traceId: text('trace_id'),
+    details: jsonb().default({}).notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.tenantId, table.at, table.seq], name: 'audit_entries_pkey' })],
+)

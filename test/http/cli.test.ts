@@ -226,6 +226,12 @@ describe('the command line', { timeout: WALK_MS }, () => {
     expect((await run('keys', 'revoke', key?.id ?? '')).code).toBe(EXIT.ok)
     expect((await run('keys', 'list')).stdout).toMatch(/billing {2}read {2}revoked/)
     expect((await run('keys', 'revoke', key?.id ?? '')).code).not.toBe(EXIT.ok)
+    const { items } = (await (await fetch(`${api.url}/audit?subject=${key?.id}`)).json()) as { items: { at: string }[] }
+    expect(items).toMatchObject([
+      { action: 'api_key.revoke', auth: 'command_line', actor: expect.stringMatching(/^.+@.+$/) },
+      { action: 'api_key.create', details: { name: 'billing', scopes: 'read', expires_in_days: 'never' } },
+    ])
+    expect(JSON.stringify(items)).not.toContain(created.stdout.trim())
   })
 
   it('shows health and incidents, and ends with their verdict', async () => {

@@ -177,6 +177,8 @@ export class FakeServices {
       resumeOperationType: async () => {
         throw new AppError('operation-type-not-found', 'There is no such type')
       },
+      listAudit: async () => ({ items: [], next: null }),
+      streamAudit: async function* () {},
       listWorkers: async () => [],
       claimWork: async () => ({ worker: 'wk1.a.b', notRunnable: [], batch: null }),
       reportWork: async () => {

@@ -354,3 +354,37 @@ describe('how the command line reaches a service', () => {
     expect(loadConfig({ OPLEDGER_KEY: 'opl_a', X: 'y' }, 'start').env).toEqual({ X: 'y' })
   })
 })
+
+describe('audit and traces', () => {
+  const collector = { DATABASE_URL: url, OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318/' }
+
+  it('the audit is kept for a year, or for what is said, and a month at least', () => {
+    expect(loadConfig({}, 'start').auditDays).toBe(365)
+    expect(loadConfig({ OPLEDGER_AUDIT_DAYS: '30' }, 'start').auditDays).toBe(30)
+    expect(() => loadConfig({ OPLEDGER_AUDIT_DAYS: '29' }, 'start')).toThrow(/^OPLEDGER_AUDIT_DAYS: "29"/)
+  })
+
+  it('nobody takes traces unless a collector is named, and it is not turned off', () => {
+    expect(loadConfig({ DATABASE_URL: url }, 'api').tracing).toBeNull()
+    expect(loadConfig({ ...collector, OTEL_SDK_DISABLED: 'true' }, 'api').tracing).toBeNull()
+    expect(loadConfig(collector, 'api').tracing).toEqual({
+      endpoint: 'http://collector:4318',
+      headers: {},
+      serviceName: 'opledger',
+    })
+    const bad = { ...collector, OTEL_EXPORTER_OTLP_ENDPOINT: 'collector:4318' }
+    expect(() => loadConfig(bad, 'api')).toThrow(/^OTEL_EXPORTER_OTLP_ENDPOINT: /)
+  })
+
+  it('the headers of a collector are secrets: read as the standard writes them, and shown to nobody', () => {
+    const headers = 'authorization=Bearer%20hunter2,x-tenant=a=b,odd=100%'
+    const config = loadConfig({ ...collector, OTEL_EXPORTER_OTLP_HEADERS: headers }, 'api')
+    expect(config.tracing?.headers).toEqual({ authorization: 'Bearer hunter2', 'x-tenant': 'a=b', odd: '100%' })
+    expect(config.env.OTEL_EXPORTER_OTLP_HEADERS).toBeUndefined()
+    for (const printed of [JSON.stringify(config), inspect(config, { depth: 9 })]) expect(printed).not.toContain('hunter2')
+    const fromFile = { ...collector, OTEL_EXPORTER_OTLP_HEADERS_FILE: file('otel', 'key=hunter2\n') }
+    expect(loadConfig(fromFile, 'api').tracing?.headers).toEqual({ key: 'hunter2' })
+    const bad = { ...collector, OTEL_EXPORTER_OTLP_HEADERS: 'hunter2' }
+    expect(() => loadConfig(bad, 'api')).toThrow(/^OTEL_EXPORTER_OTLP_HEADERS: (?!.*hunter2)/)
+  })
+})

@@ -15,7 +15,6 @@ import { waitSecondsOf } from '../preferences.ts'
 import { OperationResource, operationPath, toOperation } from '../resources/operation.ts'
 import { retryAfterSeconds } from '../retry-after.ts'
 import { byteLength } from '../text.ts'
-import { traceparentOf } from '../trace-context.ts'
 import { waitForOperation } from '../waiting.ts'
 import { SubmitBody, toSubmitRequest } from './submit-body.ts'
 
@@ -76,7 +75,7 @@ const addSubmit = (app: App, { services, config }: RouteDeps): void => {
       const submission = toSubmitRequest(request.body, {
         rawBody: request.rawJson,
         idempotencyKey: idempotencyKeyOf(request.headers['idempotency-key']),
-        traceparent: traceparentOf(request.headers.traceparent),
+        traceparent: request.traceparent,
       })
       const { operation, replayed } = await services.submitOperation(request.principal, submission)
       const location = `${config.publicUrl ?? ''}${operationPath(operation.id)}`

@@ -1,12 +1,10 @@
-import type { Readable } from 'node:stream'
-import type { FastifyReply, FastifyRequest } from 'fastify'
 import { z } from 'zod'
 import { FAILURE_CLASSES } from '../../domain/failure.ts'
 import { ITEM_STATES } from '../../domain/ledger.ts'
 import type { ItemFilters } from '../../services/requests.ts'
 import { type App, JSON_TYPE, type RouteDeps, refusals } from '../app.ts'
 import { EVENT_STREAM, isAllTold, openEventStream } from '../event-stream.ts'
-import { CSV, NDJSON, toCsvStream, toNdjsonStream } from '../exports.ts'
+import { CSV, exported, NDJSON, sendStream, toCsvStream, toNdjsonStream } from '../exports.ts'
 import { filterField, listFilterField, pageFields, pageOf } from '../fields.ts'
 import { answerPage, pageRequestOf } from '../pages.ts'
 import {
@@ -27,31 +25,6 @@ const ordinal = z.int32().min(0)
 const sequence = z.int().min(0)
 const EXPORTS_NOTE =
   'With `Accept: application/x-ndjson` or `text/csv` it streams all rows, during the run and after; `limit` and `cursor` then do not count.'
-
-/** The three forms in which rows are given out. */
-const exported = <Page extends z.ZodType>(page: Page, description: string) => ({
-  description,
-  content: {
-    [JSON_TYPE]: { schema: page },
-    [NDJSON]: { schema: z.string().describe('One JSON object a line.') },
-    [CSV]: {
-      schema: z.string().describe('With a header row. Cells that a spreadsheet would run begin with an apostrophe.'),
-    },
-  },
-})
-
-const sendStream = (
-  request: FastifyRequest,
-  reply: FastifyReply,
-  mediaType: string,
-  stream: Readable,
-): FastifyReply => {
-  reply.header('content-type', `${mediaType}; charset=utf-8`)
-  // Fastify would read it to its end for a HEAD, with nobody there to stop it.
-  if (request.method !== 'HEAD') return reply.send(stream)
-  stream.destroy()
-  return reply.send()
-}
 
 export const addOutcomeRoutes = (app: App, deps: RouteDeps): void => {
   addItems(app, deps)
