@@ -1,5 +1,4 @@
-import type { OperationStatus } from '../domain/operation.ts'
-import type { Counts } from '../domain/operation.ts'
+import type { Counts, OperationStatus } from '../domain/operation.ts'
 import type { OperationType } from '../domain/operation-type.ts'
 import type { PrivateAddresses } from '../domain/webhook.ts'
 import type { Database } from '../storage/database.ts'

@@ -105,10 +105,15 @@ export interface AuditPosition {
 /** Deleted by one transaction; the table refuses more than ten thousand. */
 export const AUDIT_PURGE_MAX = 5_000
 
-/** Deletes entries older than `days`, oldest first, `limit` at most. Answers with how many. */
+/** pg_advisory_xact_lock key: "op audit" in hex. Of the workers one deletes at a time: to lock rows would take a right to change them. */
+const PURGE_LOCK = '8029953738555025780'
+
+/** Deletes entries older than `days`, oldest first, `limit` at most. Answers with how many; 0: another one is at it, or none is old. */
 export const purgeAudit = (database: Database, days: number, limit = AUDIT_PURGE_MAX): Promise<number> =>
   database.transaction(async ({ sql }) => {
-    await sql`select set_config('opledger.retention', 'on', true)`
+    const [turn] = await sql<{ mine: boolean }>`
+      select pg_try_advisory_xact_lock(${PURGE_LOCK}::bigint) as mine, set_config('opledger.retention', 'on', true)`
+    if (!turn?.mine) return 0
     const rows = await sql`
       -- a tenant at a time, as the key begins with it
       with recursive tenant (id) as (
@@ -120,7 +125,7 @@ export const purgeAudit = (database: Database, days: number, limit = AUDIT_PURGE
         select a.tenant_id, a.at, a.seq from tenant t cross join lateral (
           select o.tenant_id, o.at, o.seq from audit_entries o
           where o.tenant_id = t.id and o.at < now() - ${days}::int * interval '1 day'
-          order by o.at, o.seq limit ${limit} for update skip locked) a
+          order by o.at, o.seq limit ${limit}) a
         where t.id is not null limit ${limit})
       delete from audit_entries e using gone
       where e.tenant_id = gone.tenant_id and e.at = gone.at and e.seq = gone.seq

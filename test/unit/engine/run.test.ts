@@ -4,6 +4,8 @@ import { runArtifact } from '../../../src/engine/artifact.ts'
 import { runExternal } from '../../../src/engine/external.ts'
 import { runShard } from '../../../src/engine/run.ts'
 import { runTransactional } from '../../../src/engine/transactional.ts'
+import { formatId } from '../../../src/domain/ids.ts'
+import type { Span, SpanOptions } from '../../../src/tracing.ts'
 import { convergeEvidence } from '../../../src/services/converge.ts'
 import { settleOperation } from '../../../src/services/settle.ts'
 import { finishShard } from '../../../src/storage/run/finish.ts'
@@ -182,5 +184,58 @@ describe('what an earlier holder left behind', () => {
     await runShard(notingContext().context, holdShard({ epoch: 2 }))
     expect(readOrphanedIntents).toHaveBeenCalledTimes(1_000)
     expect(runExternal).toHaveBeenCalledTimes(1)
+  })
+})
+
+describe('a run that is traced', () => {
+  const tracing = () => {
+    const begun: { name: string; options: SpanOptions; ended: string | null }[] = []
+    return {
+      begun,
+      start(name: string, options: SpanOptions): Span {
+        const span = { name, options, ended: null as string | null }
+        begun.push(span)
+        return { traceparent: `span ${begun.length}`, set: () => {}, end: (status) => void (span.ended = status) }
+      },
+      close: async () => {},
+    }
+  }
+
+  test('is a span of its own, linked to the submission, and what it does is below it with the same link', async () => {
+    const traced = tracing()
+    vi.mocked(runExternal).mockImplementation(async (_context, held) => {
+      held.trace('call', { 'opledger.type': 'grant' }).end('ok')
+      held.trace('batch', {}).end('error')
+    })
+    await runShard({ ...notingContext().context, tracing: traced }, holdShard({ epoch: 4, shard: 2 }))
+    expect(traced.begun).toEqual([
+      {
+        name: 'shard run',
+        options: {
+          kind: 'consumer',
+          link: 'trace',
+          attributes: {
+            'opledger.operation_id': formatId('op', OPERATION_ID),
+            'opledger.type': 'grant',
+            'opledger.shard': 2,
+            'opledger.epoch': 4,
+          },
+        },
+        ended: 'ok',
+      },
+      {
+        name: 'call',
+        options: { kind: 'client', parent: 'span 1', link: 'trace', attributes: { 'opledger.type': 'grant' } },
+        ended: 'ok',
+      },
+      { name: 'batch', options: { kind: 'internal', parent: 'span 1', link: 'trace', attributes: {} }, ended: 'error' },
+    ])
+  })
+
+  test('that throws says so', async () => {
+    const traced = tracing()
+    vi.mocked(runExternal).mockRejectedValue(new Error('a bug'))
+    await expect(runShard({ ...notingContext().context, tracing: traced }, holdShard())).rejects.toThrow('a bug')
+    expect(traced.begun.map(({ ended }) => ended)).toEqual(['error'])
   })
 })
