@@ -84,7 +84,13 @@ await runEntry(async () => {
   }
   const services = assembleServices(context, { objects, secret: config.downloadSecret })
   const state = { draining: false }
-  const server = await buildServer({ services: services satisfies Services, config, state, log, ...(tracing && { tracing }) })
+  const server = await buildServer({
+    services: services satisfies Services,
+    config,
+    state,
+    log,
+    ...(tracing && { tracing }),
+  })
   const watchdog = startWatchdog(log)
   // its event loop turns, or it is killed: nothing else can stand still here, as each request has its deadline
   const manager = openServiceManager({

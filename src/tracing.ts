@@ -109,7 +109,11 @@ export const openTracing = async (settings: TracingSettings | null, process: str
       if (parent === null && link !== null && !isSampled(link)) return NO_SPAN
       const span = tracer.startSpan(
         name,
-        { kind: kinds[kind], attributes: { ...attributes }, links: link === null ? [] : [{ context: contextOf(link) }] },
+        {
+          kind: kinds[kind],
+          attributes: { ...attributes },
+          links: link === null ? [] : [{ context: contextOf(link) }],
+        },
         parent === null ? ROOT_CONTEXT : trace.setSpanContext(ROOT_CONTEXT, contextOf(parent)),
       )
       if (!span.isRecording()) return NO_SPAN

@@ -1,9 +1,9 @@
-import { commandLineAuthor } from './author.ts'
 import type { Command } from 'commander'
 import { ConfigurationError } from '../domain/errors.ts'
 import { SCOPES, type Scope } from '../services/principal.ts'
 import type { ApiKeyListRow } from '../storage/api-keys.ts'
 import type { Database } from '../storage/database.ts'
+import { commandLineAuthor } from './author.ts'
 import { printJson } from './service-command.ts'
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/

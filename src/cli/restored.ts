@@ -1,6 +1,6 @@
-import { commandLineAuthor } from './author.ts'
 import type { Command } from 'commander'
 import { ConfigurationError } from '../domain/errors.ts'
+import { commandLineAuthor } from './author.ts'
 
 const DOUBT_DAYS = '30'
 
@@ -28,7 +28,9 @@ export const addRestoredCommand = (program: Command): void => {
       const { auditEntry } = await import('../services/audit.ts')
       await withDatabase('restored', async (database) => {
         const doubtDays = daysOf(options.days)
-        const audit = auditEntry(commandLineAuthor(), 'database.restored', ['database', 'opledger'], null, { days: doubtDays })
+        const audit = auditEntry(commandLineAuthor(), 'database.restored', ['database', 'opledger'], null, {
+          days: doubtDays,
+        })
         const recorded = await recordRestore(database, { doubtDays, audit })
         if ('refused' in recorded) {
           throw new ConfigurationError(

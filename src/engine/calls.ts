@@ -80,7 +80,11 @@ export const openCalls = (
         if (!maySendNow(item)) return unsentReport(item)
       }
       const startedAtMs = performance.now()
-      const span = held.trace('call', { 'opledger.type': type.name, 'opledger.step': item.step, 'opledger.attempt': item.attempt })
+      const span = held.trace('call', {
+        'opledger.type': type.name,
+        'opledger.step': item.step,
+        'opledger.attempt': item.attempt,
+      })
       const sending = executor.send(
         { ...call, traceparent: span.traceparent ?? traceparent, mayStart: () => mayStartNow(item, startedAtMs) },
         item,

@@ -1,9 +1,9 @@
-import type { ServiceContext } from '../services/context.ts'
-import type { Tracing } from '../tracing.ts'
 import type { Log } from '../log.ts'
 import type { ObjectStore } from '../objects/object-store.ts'
+import type { ServiceContext } from '../services/context.ts'
 import type { Database } from '../storage/database.ts'
 import type { WakeUps } from '../storage/wake-ups.ts'
+import type { Tracing } from '../tracing.ts'
 import type { TypeMeter } from './type-meter.ts'
 
 /** What a run works with. */
@@ -15,7 +15,7 @@ export interface RunContext {
   objects: ObjectStore
   log: Log
   /** As in ServiceContext. */
-  ended?: ServiceContext['ended']
+  ended?: NonNullable<ServiceContext['ended']>
   /** Absent: nobody traces. */
   tracing?: Tracing
 }

@@ -1,9 +1,9 @@
-import { type Attributes, NO_SPAN, type Span } from '../tracing.ts'
 import { assertThat } from '../domain/assert.ts'
 import { isLeaseLost, leaseEndsMs } from '../domain/lease.ts'
 import { type Executor, executorOf, type OperationType, providerIdempotentMsOf } from '../domain/operation-type.ts'
 import type { SuspectCharge } from '../storage/run/end-lease.ts'
 import type { ClaimedShard } from '../storage/run/lease.ts'
+import { type Attributes, NO_SPAN, type Span } from '../tracing.ts'
 
 export type StartSpan = (name: 'call' | 'batch', attributes: Attributes) => Span
 

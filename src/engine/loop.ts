@@ -9,7 +9,7 @@
  *  - A shard whose run ends in a fault of the database is in hand until its lease is ended (give-back.ts).
  *  - Draining: no claim any more, each run stops at its next safe boundary, heartbeats go on until the last one is done.
  */
-import type { Tracing } from '../tracing.ts'
+
 import { isRemote, type OperationType } from '../domain/operation-type.ts'
 import type { Log } from '../log.ts'
 import type { ObjectStore } from '../objects/object-store.ts'
@@ -18,6 +18,7 @@ import { claimExpiredShards, claimReadyShards, othersWait, type RunnableType } f
 import type { ClaimedShard } from '../storage/run/lease.ts'
 import type { WakeUps } from '../storage/wake-ups.ts'
 import { readPausedTypes, registerWorker, type WorkerPresence } from '../storage/worker-presence.ts'
+import type { Tracing } from '../tracing.ts'
 import type { RunContext } from './context.ts'
 import { openGiveBacks } from './give-back.ts'
 import { startHeartbeat } from './heartbeat.ts'

@@ -4,12 +4,12 @@
  */
 import { traceIdOf } from '../domain/audit.ts'
 import { formatId } from '../domain/ids.ts'
-import { NO_SPAN, type Span } from '../tracing.ts'
 import { probe } from '../probe.ts'
 import { explainOrphans } from '../services/explain-orphans.ts'
 import { settleOperation } from '../services/settle.ts'
 import { finishShard } from '../storage/run/finish.ts'
 import { markStarted } from '../storage/settle.ts'
+import { NO_SPAN, type Span } from '../tracing.ts'
 import { runArtifact } from './artifact.ts'
 import type { RunContext } from './context.ts'
 import { runExternal } from './external.ts'

@@ -108,9 +108,7 @@ export const runTransactional = async (
       if (!batch) return
       const startedAtMs = performance.now()
       const outcomes = await inSpan(held, batch, () =>
-        held.isIsolated
-          ? runSuspect(context, held, executor, batch)
-          : runBatch(database, held, executor, batch, null),
+        held.isIsolated ? runSuspect(context, held, executor, batch) : runBatch(database, held, executor, batch, null),
       )
       if (outcomes === null) return
       held.charge = null // the commit has cleared it

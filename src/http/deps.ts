@@ -1,4 +1,3 @@
-import type { Tracing } from '../tracing.ts'
 import type { FastifyBaseLogger } from 'fastify'
 import type { ArtifactView, DownloadView } from '../services/artifact-views.ts'
 import type { BulkActionView, BulkTargetView } from '../services/bulk-action-views.ts'
@@ -68,6 +67,7 @@ import type {
   WorkerView,
 } from '../services/views.ts'
 import type { WebhookDeliveryView } from '../services/webhook-views.ts'
+import type { Tracing } from '../tracing.ts'
 
 /**
  * All the http layer knows of the rest. Ids are uuids. Reads answer null for what does not exist in the caller's tenant;

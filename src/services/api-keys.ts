@@ -1,9 +1,9 @@
 import { createHash, randomBytes } from 'node:crypto'
 import type { AuditAuthor } from '../domain/audit.ts'
-import { recordAudit } from '../storage/audit.ts'
-import { auditEntry } from './audit.ts'
 import { insertApiKey, revokeApiKey } from '../storage/api-keys.ts'
+import { recordAudit } from '../storage/audit.ts'
 import type { Database } from '../storage/database.ts'
+import { auditEntry } from './audit.ts'
 import { DEFAULT_TENANT_ID, type Scope } from './principal.ts'
 
 const KEY_BYTES = 32
@@ -22,7 +22,11 @@ export const createApiKey = async (
   const secret = `opl_${randomBytes(KEY_BYTES).toString('base64url')}`
   const id = await database.transaction(async (connection) => {
     const id = await insertApiKey(connection, { ...key, tenantId: DEFAULT_TENANT_ID, keyHash: hashApiKey(secret) })
-    const details = { name: key.name.slice(0, NAME_CHARS_MAX), scopes: key.scopes.join(' '), expires_in_days: key.expiresInDays ?? 'never' }
+    const details = {
+      name: key.name.slice(0, NAME_CHARS_MAX),
+      scopes: key.scopes.join(' '),
+      expires_in_days: key.expiresInDays ?? 'never',
+    }
     await recordAudit(
       connection.sql,
       DEFAULT_TENANT_ID,

@@ -3,11 +3,12 @@
  * made here once: the batchers of reads and submissions, the pulse of types, the waiters for changes, and
  * the figures that are dear to measure.
  */
-import { listAudit, streamAudit } from './audit.ts'
+
 import { AppError } from '../domain/errors.ts'
 import { NO_OBJECT_STORE } from '../objects/object-store.ts'
 import type { OperationState } from '../storage/operation-state.ts'
 import { type Downloads, getArtifact, openDownload } from './artifacts.ts'
+import { listAudit, streamAudit } from './audit.ts'
 import { authenticate } from './authenticate.ts'
 import {
   abortBulk,

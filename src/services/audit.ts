@@ -40,8 +40,7 @@ export const streamAudit = (
   filters: AuditFilters,
 ): AsyncIterable<AuditRow[]> =>
   streamPages<AuditRow, AuditPosition>(
-    (position, limit) =>
-      database.query((connection) => listAuditRows(connection, tenantId, filters, position, limit)),
+    (position, limit) => database.query((connection) => listAuditRows(connection, tenantId, filters, position, limit)),
     positionOf,
   )
 

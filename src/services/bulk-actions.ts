@@ -1,6 +1,5 @@
 /** Bulk actions as a client sees them. What becomes of a target is decided in work-bulk-target.ts, by a worker. */
-import { auditEntry, authorOf } from './audit.ts'
-import { formatId } from '../domain/ids.ts'
+
 import { uuidv7 } from 'uuidv7'
 import {
   abortDecision,
@@ -11,6 +10,7 @@ import {
   startDecision,
 } from '../domain/bulk-action.ts'
 import { AppError } from '../domain/errors.ts'
+import { formatId } from '../domain/ids.ts'
 import {
   abortBulkAction,
   type BulkActionRow,
@@ -23,6 +23,7 @@ import {
   listBulkTargetRows,
   startBulkAction,
 } from '../storage/bulk-actions.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import type { BulkActionView, BulkTargetView } from './bulk-action-views.ts'
 import { canonicalHash } from './canonical-hash.ts'
 import type { ServiceContext } from './context.ts'
@@ -94,10 +95,16 @@ const store = async (
       requesterScopes: principal.scopes,
       idempotencyKey: request.idempotencyKey,
       requestHash,
-      audit: auditEntry(authorOf(principal), 'bulk_action.create', ['bulk_action', formatId('bulk', id)], request.reason, {
-        action: request.action,
-        dry_run: request.dryRun,
-      }),
+      audit: auditEntry(
+        authorOf(principal),
+        'bulk_action.create',
+        ['bulk_action', formatId('bulk', id)],
+        request.reason,
+        {
+          action: request.action,
+          dry_run: request.dryRun,
+        },
+      ),
     }),
   )
   if (stored) return id

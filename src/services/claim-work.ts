@@ -1,7 +1,7 @@
 /** `POST /worker/claims`: a lease with its first items for a worker elsewhere. The contract is docs/worker-api.md. */
-import { auditEntry, authorOf } from './audit.ts'
-import type { AuditEntry } from '../domain/audit.ts'
+
 import { randomUUID } from 'node:crypto'
+import type { AuditEntry } from '../domain/audit.ts'
 import { AppError } from '../domain/errors.ts'
 import { isRemote, type OperationType } from '../domain/operation-type.ts'
 import { isIsolated, leaseWithinMs, remoteRoom, sendWithinMs } from '../domain/remote-work.ts'
@@ -11,6 +11,7 @@ import type { ClaimedShard } from '../storage/run/lease.ts'
 import { readHolding, readLeasesOf } from '../storage/run/remote.ts'
 import { markStarted } from '../storage/settle.ts'
 import { noteRemoteWorker, registerWorker } from '../storage/worker-presence.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import { explainOrphans } from './explain-orphans.ts'
 import { type HandOut, handOut } from './hand-out.ts'
 import type { Principal } from './principal.ts'

@@ -1,12 +1,12 @@
-import { auditEntry, authorOf } from './audit.ts'
-import { formatId } from '../domain/ids.ts'
 import { AppError } from '../domain/errors.ts'
+import { formatId } from '../domain/ids.ts'
 import {
   type DeadLetterRow,
   discardDeadLetter,
   findDeadLetterRow,
   listDeadLetterRows,
 } from '../storage/dead-letters.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import type { ServiceContext } from './context.ts'
 import type { DeadLetterView } from './dead-letter-views.ts'
 import { readPage } from './paging.ts'

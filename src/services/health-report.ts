@@ -1,5 +1,5 @@
-import { RATE_CALLS_MIN } from '../domain/replay.ts'
 import { type HealthVerdict, judgeHealth, type Verdict } from '../domain/health.ts'
+import { RATE_CALLS_MIN } from '../domain/replay.ts'
 import type { Connection } from '../storage/connection.ts'
 import {
   type CancelStanding,

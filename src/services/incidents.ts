@@ -1,6 +1,5 @@
-import { auditEntry, authorOf } from './audit.ts'
-import { formatId } from '../domain/ids.ts'
 import { AppError } from '../domain/errors.ts'
+import { formatId } from '../domain/ids.ts'
 import {
   type IncidentRow,
   listIncidentRows,
@@ -8,6 +7,7 @@ import {
   type ReplayProposal,
   resolveIncident as recordResolution,
 } from '../storage/incidents.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import type { ServiceContext } from './context.ts'
 import type { IncidentView, ProposedPreflightView, ResolvedIncidentView } from './dead-letter-views.ts'
 import { readPage } from './paging.ts'

@@ -1,4 +1,3 @@
-import { auditEntry, authorOf } from './audit.ts'
 import { AppError } from '../domain/errors.ts'
 import { formatId } from '../domain/ids.ts'
 import {
@@ -15,6 +14,7 @@ import { probe } from '../probe.ts'
 import { readCase } from '../storage/cases.ts'
 import { type DueLookup, queueResend, scheduleLookup, takeDueLookups } from '../storage/lookups.ts'
 import { absenceReport, absenceStableAfterMs } from './absence-report.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import type { ServiceContext } from './context.ts'
 import { convergeEvidence } from './converge.ts'
 import { report } from './evidence-reports.ts'

@@ -2,10 +2,11 @@
  * The preflight of a compensation: what it would take back and what forbids it, recorded. It changes nothing else, so a crash
  * at any line costs a question. Its facts and their hash are those of compensation-judgement.ts.
  */
-import { auditEntry, authorOf } from './audit.ts'
-import { formatId } from '../domain/ids.ts'
+
 import { AppError } from '../domain/errors.ts'
+import { formatId } from '../domain/ids.ts'
 import { type CompensationScope, insertPreflight } from '../storage/preflights.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import { judgeCompensation } from './compensation-judgement.ts'
 import type { ServiceContext } from './context.ts'
 import { PREFLIGHT_MINUTES } from './preflight-replay.ts'

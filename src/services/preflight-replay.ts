@@ -6,12 +6,13 @@
  *
  * Rates are not in it: they change by the minute and are evaluated anew when the replay is asked for and while it runs.
  */
-import { auditEntry, authorOf } from './audit.ts'
-import { formatId } from '../domain/ids.ts'
+
 import { AppError, type Fault } from '../domain/errors.ts'
 import { FAILURE_CLASSES, type FailureClass, permits } from '../domain/failure.ts'
+import { formatId } from '../domain/ids.ts'
 import { REPLAYABLE_STATES } from '../domain/replay.ts'
 import { insertPreflight, type ReplayScope } from '../storage/preflights.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import type { ServiceContext } from './context.ts'
 import type { PreflightView } from './preflight-views.ts'
 import type { Principal } from './principal.ts'

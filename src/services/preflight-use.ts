@@ -1,13 +1,14 @@
 /** How a recorded preflight becomes an operation: what replays and compensations have in common. */
-import { auditEntry, authorOf } from './audit.ts'
-import type { AuditEntry } from '../domain/audit.ts'
-import { formatId } from '../domain/ids.ts'
+
 import { uuidv7 } from 'uuidv7'
+import type { AuditEntry } from '../domain/audit.ts'
 import { AppError } from '../domain/errors.ts'
+import { formatId } from '../domain/ids.ts'
 import type { OperationType } from '../domain/operation-type.ts'
 import { isForceable } from '../domain/replay.ts'
 import type { DerivedOperation, Insertion } from '../storage/derived-operations.ts'
 import type { RecordedPreflight } from '../storage/replays.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import type { ServiceContext } from './context.ts'
 import type { Principal } from './principal.ts'
 

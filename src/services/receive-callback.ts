@@ -1,9 +1,7 @@
-import { auditEntry, authorOf } from './audit.ts'
-import { formatId } from '../domain/ids.ts'
-import { DEFAULT_TENANT_ID } from './principal.ts'
 import { isUtf8 } from 'node:buffer'
 import { createHash } from 'node:crypto'
 import { AppError } from '../domain/errors.ts'
+import { formatId } from '../domain/ids.ts'
 import type { CallbackReceiver, Json } from '../domain/operation-type.ts'
 import {
   type CallbackTarget,
@@ -12,8 +10,10 @@ import {
   readCallback,
   type StoredCallback,
 } from '../storage/callbacks.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import type { ServiceContext } from './context.ts'
 import { judgeCallback } from './judge-callback.ts'
+import { DEFAULT_TENANT_ID } from './principal.ts'
 import type { CallbackRequest } from './requests.ts'
 import type { CallbackView } from './views.ts'
 

@@ -1,9 +1,9 @@
-import type { Principal } from './principal.ts'
 import type { AfterWhen } from '../domain/after.ts'
 import type { BulkActionKind } from '../domain/bulk-action.ts'
 import type { Fault } from '../domain/errors.ts'
 import type { FailureClass } from '../domain/failure.ts'
 import type { Json } from '../domain/operation-type.ts'
+import type { Principal } from './principal.ts'
 
 /** What callers ask for, checked against the route's own schema, but not yet against types or facts. */
 

@@ -1,7 +1,6 @@
-import { auditEntry, authorOf } from './audit.ts'
-import { formatId } from '../domain/ids.ts'
 import { uuidv7 } from 'uuidv7'
 import { AppError } from '../domain/errors.ts'
+import { formatId } from '../domain/ids.ts'
 import {
   abandonUpload,
   type Begun,
@@ -12,6 +11,7 @@ import {
   type Upload,
 } from '../storage/uploads.ts'
 import { deleteTail } from './abandoned-uploads.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import type { ServiceContext } from './context.ts'
 import { draftTypeOf, noOperation, notDraft, uploadInProgress, whyUploadEnded } from './draft-refusals.ts'
 import { changedSince } from './if-match.ts'

@@ -1,6 +1,6 @@
 import type { AuditEntry } from '../domain/audit.ts'
-import { auditJson } from './audit.ts'
 import { texts } from './array-literal.ts'
+import { auditJson } from './audit.ts'
 import type { Connection } from './connection.ts'
 
 export interface ApiKeyRow {

@@ -62,7 +62,13 @@ export interface AuditFilters {
 }
 
 /** Newest first, behind `position`. */
-export const listAuditRows = ({ db }: Connection, tenantId: number, filters: AuditFilters, position: AuditPosition | null, limit: number): Promise<AuditRow[]> => {
+export const listAuditRows = (
+  { db }: Connection,
+  tenantId: number,
+  filters: AuditFilters,
+  position: AuditPosition | null,
+  limit: number,
+): Promise<AuditRow[]> => {
   const e = auditEntries
   return db
     .select({
@@ -86,11 +92,15 @@ export const listAuditRows = ({ db }: Connection, tenantId: number, filters: Aud
         filters.actor === null ? undefined : eq(e.actor, filters.actor),
         filters.action.length > 0 ? inArray(e.action, [...filters.action]) : undefined,
         // the second half lets the planner use the index, which leaves out submissions
-        filters.action.length > 0 && !filters.action.includes('operation.submit') ? text`${e.action} <> 'operation.submit'` : undefined,
+        filters.action.length > 0 && !filters.action.includes('operation.submit')
+          ? text`${e.action} <> 'operation.submit'`
+          : undefined,
         filters.subject === null ? undefined : eq(e.subjectId, filters.subject),
         filters.createdAfter === null ? undefined : gt(e.at, filters.createdAfter),
         filters.createdBefore === null ? undefined : lt(e.at, filters.createdBefore),
-        position === null ? undefined : text`(${e.at}, ${e.seq}) < (${position.at}::timestamptz, ${position.seq}::bigint)`,
+        position === null
+          ? undefined
+          : text`(${e.at}, ${e.seq}) < (${position.at}::timestamptz, ${position.seq}::bigint)`,
       ),
     )
     .orderBy(desc(e.at), desc(e.seq))

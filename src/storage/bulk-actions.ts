@@ -1,7 +1,7 @@
 /** Bulk actions as they are made, read, started and aborted. How their targets are worked on stands in bulk-targets.ts. */
-import type { Audited } from '../domain/audit.ts'
-import { auditJson } from './audit.ts'
+
 import { and, desc, eq, inArray, type SQL, sql as text } from 'drizzle-orm'
+import type { Audited } from '../domain/audit.ts'
 import {
   BULK_TARGETS_MAX,
   type BulkActionKind,
@@ -13,6 +13,7 @@ import {
   DRY_RUN_HOURS,
 } from '../domain/bulk-action.ts'
 import { texts } from './array-literal.ts'
+import { auditJson } from './audit.ts'
 import type { Connection } from './connection.ts'
 import type { Database } from './database.ts'
 import { operationConditions } from './operations.ts'

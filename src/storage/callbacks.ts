@@ -21,11 +21,11 @@
  *  outcome committed             a repeat is answered with it.
  */
 import type { AuditEntry } from '../domain/audit.ts'
-import { auditJson } from './audit.ts'
 import type { CallbackOutcome } from '../domain/callback.ts'
 import type { EffectState } from '../domain/effect.ts'
 import type { CallbackStatement } from '../domain/operation-type.ts'
 import { texts } from './array-literal.ts'
+import { auditJson } from './audit.ts'
 import type { Connection } from './connection.ts'
 import type { Database } from './database.ts'
 import type { ShardKey } from './run/lease.ts'

@@ -1,6 +1,6 @@
 import type { Audited } from '../domain/audit.ts'
-import { auditJson } from './audit.ts'
 import type { CaseCause } from '../domain/reconciliation.ts'
+import { auditJson } from './audit.ts'
 import type { Connection } from './connection.ts'
 
 /** A case with the effect it is about, for whoever resolves it. */

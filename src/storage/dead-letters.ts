@@ -1,9 +1,10 @@
 /** Dead letters, read through the view `dead_letter_standings`, which says where each stands now. */
-import type { Audited } from '../domain/audit.ts'
-import { auditJson } from './audit.ts'
+
 import { and, asc, eq, inArray, type SQL, sql } from 'drizzle-orm'
+import type { Audited } from '../domain/audit.ts'
 import type { DeadLetterStatus } from '../domain/dead-letter.ts'
 import type { FailureClass } from '../domain/failure.ts'
+import { auditJson } from './audit.ts'
 import type { Connection } from './connection.ts'
 
 export interface DeadLetterRow extends Record<string, unknown> {

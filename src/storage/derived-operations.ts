@@ -10,8 +10,8 @@
  * A crash before the commit leaves nothing, and the preflight as it was.
  */
 import type { Audited } from '../domain/audit.ts'
-import { recordAudit } from './audit.ts'
 import { ints, texts } from './array-literal.ts'
+import { recordAudit } from './audit.ts'
 import type { Sql, TransactionConnection } from './connection.ts'
 import type { Database } from './database.ts'
 import { lockOperation } from './stops.ts'

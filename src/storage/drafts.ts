@@ -1,6 +1,6 @@
 import type { Audited } from '../domain/audit.ts'
-import { auditJson } from './audit.ts'
 import { ints, texts } from './array-literal.ts'
+import { auditJson } from './audit.ts'
 import type { Connection } from './connection.ts'
 import type { Database } from './database.ts'
 import { UPLOAD_LEASE_SECONDS } from './uploads.ts'

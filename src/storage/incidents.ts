@@ -1,8 +1,9 @@
 /** Incidents: all dead letters of a tenant with one fingerprint. Nothing is stored of them but their resolutions. */
-import type { Audited } from '../domain/audit.ts'
-import { auditJson } from './audit.ts'
+
 import { and, eq, type SQL, sql } from 'drizzle-orm'
+import type { Audited } from '../domain/audit.ts'
 import type { FailureClass } from '../domain/failure.ts'
+import { auditJson } from './audit.ts'
 import type { Connection } from './connection.ts'
 import type { Database } from './database.ts'
 

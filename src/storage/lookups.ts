@@ -1,7 +1,7 @@
 import type { Audited } from '../domain/audit.ts'
-import { auditJson } from './audit.ts'
 import type { Json } from '../domain/operation-type.ts'
 import { ints, texts } from './array-literal.ts'
+import { auditJson } from './audit.ts'
 import type { Connection } from './connection.ts'
 import type { Database } from './database.ts'
 import type { ShardKey } from './run/lease.ts'

@@ -1,8 +1,8 @@
 import type { Audited } from '../domain/audit.ts'
-import { auditJson } from './audit.ts'
 import type { ItemState } from '../domain/ledger.ts'
 import type { OperationStatus } from '../domain/operation.ts'
 import { texts } from './array-literal.ts'
+import { auditJson } from './audit.ts'
 import type { Connection } from './connection.ts'
 
 /**

@@ -1,8 +1,9 @@
 /** Webhook deliveries as people see them, and the one thing that a person does to them. */
-import type { AuditEntry } from '../domain/audit.ts'
-import { auditJson } from './audit.ts'
+
 import { and, type SQL, sql } from 'drizzle-orm'
+import type { AuditEntry } from '../domain/audit.ts'
 import type { DeliveryState, WebhookEvent } from '../domain/webhook.ts'
+import { auditJson } from './audit.ts'
 import type { Connection } from './connection.ts'
 
 export interface AttemptRow {

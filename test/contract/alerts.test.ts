@@ -147,7 +147,8 @@ test('every metric is there, with its labels and no other one, and there are no 
     for (const one of series) expect(Object.keys(one).sort(), name).toEqual(Object.keys(labels).sort())
     for (const [label, values] of Object.entries(labels)) {
       const found = [...new Set(series.map((one) => one[label]))].sort()
-      if (values !== 'any') expect(found, `${name}{${label}}`).toEqual([...(values === 'types' ? types : values)].sort())
+      if (values !== 'any')
+        expect(found, `${name}{${label}}`).toEqual([...(values === 'types' ? types : values)].sort())
     }
   }
 })

@@ -50,7 +50,9 @@ const call = async (path: string, body?: object, headers: Record<string, string>
 const submit = async (type: string, inputs: object[], headers: Record<string, string> = {}): Promise<string> =>
   (await call('/operations', { type, items: inputs.map((input, n) => ({ key: `k${n}`, input })) }, headers)).id
 
-it('whoever makes it final says so, once: a worker at the end of its work, the api at a cancel or a resolution', { timeout: PROCESSES_MS }, async () => {
+it('whoever makes it final says so, once: a worker at the end of its work, the api at a cancel or a resolution', {
+  timeout: PROCESSES_MS,
+}, async () => {
   const place = { name: CANARY, country: 'DE', lat: 1, lng: 2 }
   const notified = await submit('example-notify', [{ to: CANARY }, { to: CANARY, mode: 'reject' }], {
     traceparent: `00-${TRACE}-${'b'.repeat(16)}-01`,
@@ -59,7 +61,11 @@ it('whoever makes it final says so, once: a worker at the end of its work, the a
   const { id: drafted } = await call('/operations', { type: 'example-import', draft: true })
   expect((await call(`/operations/${drafted}/cancel`, {})).status).toBe('cancelled')
   const doubted = await submit('example-notify', [{ to: CANARY, mode: 'uncertain' }])
-  await until('its effect is uncertain', async () => (await call(`/operations/${doubted}`)).status === 'reconciliation_required', ENDS_MS)
+  await until(
+    'its effect is uncertain',
+    async () => (await call(`/operations/${doubted}`)).status === 'reconciliation_required',
+    ENDS_MS,
+  )
   expect(endsOf(doubted)).toEqual([])
   const { items } = await call(`/reconciliation?operation_id=${doubted}`)
   await call(`/reconciliation/${items[0]?.id}/resolve`, { resolution: 'applied', evidence_ref: 'ticket 7' })

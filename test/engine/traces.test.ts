@@ -18,7 +18,10 @@ let fleet: WorkerFleet
 beforeAll(async () => {
   database = await createTestDatabase()
   receiver = await startOtlpReceiver()
-  const env = { OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url, OTEL_EXPORTER_OTLP_HEADERS: 'x-collector-key=to%20the%20door' }
+  const env = {
+    OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url,
+    OTEL_EXPORTER_OTLP_HEADERS: 'x-collector-key=to%20the%20door',
+  }
   api = await startApi({ databaseUrl: database.url, typeFiles: [], env })
   fleet = openWorkerFleet({ databaseUrl: database.url, typeFiles: [], env })
   await fleet.start()
@@ -42,38 +45,42 @@ const submit = async (type: string, input: object, traceparent?: string): Promis
 }
 const runsOf = (id: string): ReceivedSpan[] =>
   receiver.spans.filter(({ name, attributes }) => name === 'shard run' && attributes['opledger.operation_id'] === id)
-const below = ({ spanId }: ReceivedSpan): ReceivedSpan[] => receiver.spans.filter((span) => span.parentSpanId === spanId)
+const below = ({ spanId }: ReceivedSpan): ReceivedSpan[] =>
+  receiver.spans.filter((span) => span.parentSpanId === spanId)
 
 describe('an operation that is traced', { timeout: PROCESSES_MS }, () => {
   it.each([
     ['example-notify', { to: CANARY }, { name: 'call', kind: 3, count: 2 }],
     ['example-import', { name: CANARY, country: 'DE', lat: 1, lng: 2 }, { name: 'batch', kind: 1, count: 1 }],
-  ])('%s: its POST is below its caller, and its run and what that did are linked to the POST', async (type, input, done) => {
-    const id = await submit(type, input, `00-${CALLER.traceId}-${CALLER.spanId}-01`)
-    await until('the run was told', () => runsOf(id).length > 0, SPANS_MS)
-    const [run] = runsOf(id)
-    if (!run) throw new Error('there is no run')
-    const [link] = run.links
-    const post = receiver.spans.find(({ spanId }) => spanId === link?.spanId)
-    expect(post).toMatchObject({
-      process: 'api',
-      name: 'POST /operations',
-      kind: 2,
-      traceId: CALLER.traceId,
-      parentSpanId: CALLER.spanId,
-      attributes: { 'http.request.method': 'POST', 'http.route': '/operations', 'http.response.status_code': 202 },
-      failed: false,
-    })
-    expect(run).toMatchObject({ process: 'worker', kind: 5, failed: false, attributes: { 'opledger.type': type } })
-    expect(run.links).toEqual([{ traceId: CALLER.traceId, spanId: post?.spanId }])
-    // days may lie between the two: the run is a trace of its own
-    expect([run.traceId === CALLER.traceId, run.parentSpanId]).toEqual([false, undefined])
-    await until('what the run did was told', () => below(run).length >= done.count, SPANS_MS)
-    expect(below(run)).toHaveLength(done.count)
-    for (const span of below(run)) {
-      expect(span).toMatchObject({ name: done.name, kind: done.kind, traceId: run.traceId, links: run.links })
-    }
-  })
+  ])(
+    '%s: its POST is below its caller, and its run and what that did are linked to the POST',
+    async (type, input, done) => {
+      const id = await submit(type, input, `00-${CALLER.traceId}-${CALLER.spanId}-01`)
+      await until('the run was told', () => runsOf(id).length > 0, SPANS_MS)
+      const [run] = runsOf(id)
+      if (!run) throw new Error('there is no run')
+      const [link] = run.links
+      const post = receiver.spans.find(({ spanId }) => spanId === link?.spanId)
+      expect(post).toMatchObject({
+        process: 'api',
+        name: 'POST /operations',
+        kind: 2,
+        traceId: CALLER.traceId,
+        parentSpanId: CALLER.spanId,
+        attributes: { 'http.request.method': 'POST', 'http.route': '/operations', 'http.response.status_code': 202 },
+        failed: false,
+      })
+      expect(run).toMatchObject({ process: 'worker', kind: 5, failed: false, attributes: { 'opledger.type': type } })
+      expect(run.links).toEqual([{ traceId: CALLER.traceId, spanId: post?.spanId }])
+      // days may lie between the two: the run is a trace of its own
+      expect([run.traceId === CALLER.traceId, run.parentSpanId]).toEqual([false, undefined])
+      await until('what the run did was told', () => below(run).length >= done.count, SPANS_MS)
+      expect(below(run)).toHaveLength(done.count)
+      for (const span of below(run)) {
+        expect(span).toMatchObject({ name: done.name, kind: done.kind, traceId: run.traceId, links: run.links })
+      }
+    },
+  )
 
   it('begins a trace where its caller has none, and none where its caller samples none', async () => {
     const fresh = await submit('example-notify', { to: 'somebody' })

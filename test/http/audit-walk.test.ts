@@ -5,7 +5,7 @@
 import { createHash, randomUUID } from 'node:crypto'
 import pino from 'pino'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { type AuditAction, AUDIT_ACTIONS } from '../../src/domain/audit.ts'
+import { AUDIT_ACTIONS, type AuditAction } from '../../src/domain/audit.ts'
 import { formatId } from '../../src/domain/ids.ts'
 import type { Executor } from '../../src/domain/operation-type.ts'
 import type { App } from '../../src/http/app.ts'
@@ -101,7 +101,9 @@ const entriesOf = (requestId: string): Promise<Entry[]> =>
       where tenant_id = 1 and request_id = ${requestId}`,
   )
 const countAll = async (): Promise<number> => {
-  const [row] = await service.database.query(({ sql }) => sql<{ n: number }>`select count(*)::int as n from audit_entries`)
+  const [row] = await service.database.query(
+    ({ sql }) => sql<{ n: number }>`select count(*)::int as n from audit_entries`,
+  )
   return row?.n ?? 0
 }
 
@@ -112,7 +114,11 @@ const plant = async (status: 'running' | 'failed' | 'succeeded', type = GRANT.na
     failed: [{ state: 'failed', failureClass: 'transient' } as const],
     succeeded: [{ state: 'applied' } as const],
   }[status]
-  const id = await plantOperation(service.database, { type, status, items: [{ key: 'a', ...(entries && { entries }) }] })
+  const id = await plantOperation(service.database, {
+    type,
+    status,
+    items: [{ key: 'a', ...(entries && { entries }) }],
+  })
   if (status === 'succeeded') await plantEffects(service.database, id)
   return id
 }
@@ -135,7 +141,8 @@ const openCase = async (): Promise<string> => {
   const id = await storeOperation(service.database, { items: [{ key: 'a', effectKey }] })
   // what other lines have left ready stands in nobody's way
   await service.database.query(
-    ({ sql }) => sql`update operation_shards set run_at = now() + interval '1 hour' where operation_id <> ${id}::uuid and state = 'ready'`,
+    ({ sql }) =>
+      sql`update operation_shards set run_at = now() + interval '1 hour' where operation_id <> ${id}::uuid and state = 'ready'`,
   )
   const lease = await claimOne(service.database)
   await claimWindow(service.database, lease, 0, 1)
@@ -488,7 +495,10 @@ describe.each(Object.entries(LINES))('%s', (operationId, line) => {
     }
     const { status } = await ask(strange, requestId)
     expect([status >= 400 && status < 500, await entriesOf(requestId), await countAll()]).toEqual([true, [], before])
-    const { status: unknown } = await ask({ ...asked, headers: { ...asked.headers, 'webhook-signature': 'v1,no' }, by: 'nobody' }, requestId)
+    const { status: unknown } = await ask(
+      { ...asked, headers: { ...asked.headers, 'webhook-signature': 'v1,no' }, by: 'nobody' },
+      requestId,
+    )
     expect([unknown, await countAll()]).toEqual([401, before])
   })
 })
@@ -575,13 +585,14 @@ describe('GET /audit', () => {
     const total = await countAll()
     const ndjson = await read('?limit=1', 'application/x-ndjson')
     expect([ndjson.status, ndjson.type]).toEqual([200, 'application/x-ndjson; charset=utf-8'])
-    const lines = ndjson.text.trimEnd().split('\n').map((line) => JSON.parse(line))
+    const lines = ndjson.text
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line))
     expect(lines).toHaveLength(total)
     const csv = await read('?action=operation_type.pause', 'text/csv')
     const [head, first] = csv.text.split('\r\n')
-    expect(head).toBe(
-      'id,at,actor,auth,scope,action,subject_kind,subject_id,reason,request_id,trace_id,details',
-    )
+    expect(head).toBe('id,at,actor,auth,scope,action,subject_kind,subject_id,reason,request_id,trace_id,details')
     expect(first).toContain(',alice,key,admin,operation_type.pause,operation_type,pay,')
   })
 

@@ -1,6 +1,6 @@
 /** What the database itself promises of the audit: nothing is changed, and nothing is told of what did not happen. */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { type AuditEntry, AUDIT_DAYS_MIN } from '../../src/domain/audit.ts'
+import { AUDIT_DAYS_MIN, type AuditEntry } from '../../src/domain/audit.ts'
 import { auditRetention } from '../../src/maintenance/audit-retention.ts'
 import { createApiKey, endApiKey } from '../../src/services/api-keys.ts'
 import { auditEntry } from '../../src/services/audit.ts'
@@ -80,7 +80,9 @@ describe('the table', () => {
   })
 
   test('refuses details that are not small', async () => {
-    const statement = (chars: number) => `insert into audit_entries (tenant_id, actor, auth, action, subject_kind, subject_id, details)
+    const statement = (
+      chars: number,
+    ) => `insert into audit_entries (tenant_id, actor, auth, action, subject_kind, subject_id, details)
       values (1, 'a', 'key', 'operation.cancel', 'operation', 'x', jsonb_build_object('why', repeat('x', ${chars})))`
     await run(statement(1_900))
     await expect(run(statement(2_100))).rejects.toMatchObject({ code: '23514' })

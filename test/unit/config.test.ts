@@ -381,7 +381,8 @@ describe('audit and traces', () => {
     const config = loadConfig({ ...collector, OTEL_EXPORTER_OTLP_HEADERS: headers }, 'api')
     expect(config.tracing?.headers).toEqual({ authorization: 'Bearer hunter2', 'x-tenant': 'a=b', odd: '100%' })
     expect(config.env.OTEL_EXPORTER_OTLP_HEADERS).toBeUndefined()
-    for (const printed of [JSON.stringify(config), inspect(config, { depth: 9 })]) expect(printed).not.toContain('hunter2')
+    for (const printed of [JSON.stringify(config), inspect(config, { depth: 9 })])
+      expect(printed).not.toContain('hunter2')
     const fromFile = { ...collector, OTEL_EXPORTER_OTLP_HEADERS_FILE: file('otel', 'key=hunter2\n') }
     expect(loadConfig(fromFile, 'api').tracing?.headers).toEqual({ key: 'hunter2' })
     const bad = { ...collector, OTEL_EXPORTER_OTLP_HEADERS: 'hunter2' }

@@ -16,10 +16,10 @@
  * It is an upsert because `UPDATE … FROM unnest` fell into a bad plan on large tables (1.7k instead of 5.1k items/s).
  */
 import type { Audited } from '../../domain/audit.ts'
-import { auditJson } from '../audit.ts'
 import { EXHAUSTED_RUNS_MAX, type FailureClass } from '../../domain/failure.ts'
 import type { EvidenceSource, ItemState } from '../../domain/ledger.ts'
 import { ints, sparseInts, sparseTexts } from '../array-literal.ts'
+import { auditJson } from '../audit.ts'
 import type { Sql } from '../connection.ts'
 import type { Database } from '../database.ts'
 import { markCompensated, undoingsOf } from './compensation.ts'

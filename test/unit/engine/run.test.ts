@@ -1,16 +1,16 @@
 import { beforeEach, describe, expect, test, vi } from 'vitest'
+import { formatId } from '../../../src/domain/ids.ts'
 import type { Executor } from '../../../src/domain/operation-type.ts'
 import { runArtifact } from '../../../src/engine/artifact.ts'
 import { runExternal } from '../../../src/engine/external.ts'
 import { runShard } from '../../../src/engine/run.ts'
 import { runTransactional } from '../../../src/engine/transactional.ts'
-import { formatId } from '../../../src/domain/ids.ts'
-import type { Span, SpanOptions } from '../../../src/tracing.ts'
 import { convergeEvidence } from '../../../src/services/converge.ts'
 import { settleOperation } from '../../../src/services/settle.ts'
 import { finishShard } from '../../../src/storage/run/finish.ts'
 import { readOrphanedIntents } from '../../../src/storage/run/window.ts'
 import { markStarted } from '../../../src/storage/settle.ts'
+import type { Span, SpanOptions } from '../../../src/tracing.ts'
 import { holdShard, notingContext, OPERATION_ID, WORKER_ID } from '../../support/held-run.ts'
 
 vi.mock('../../../src/engine/external.ts', () => ({ runExternal: vi.fn() }))
@@ -195,7 +195,10 @@ describe('a run that is traced', () => {
       start(name: string, options: SpanOptions): Span {
         const span = { name, options, ended: null as string | null }
         begun.push(span)
-        return { traceparent: `span ${begun.length}`, set: () => {}, end: (status) => void (span.ended = status) }
+        const end = (status: string): void => {
+          span.ended = status
+        }
+        return { traceparent: `span ${begun.length}`, set: () => {}, end }
       },
       close: async () => {},
     }
