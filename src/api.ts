@@ -99,7 +99,7 @@ await runEntry(async () => {
       const cutOff = setTimeout(() => server.server.closeAllConnections(), CLOSE_PATIENCE_MS)
       await server.close()
       clearTimeout(cutOff)
-      services.close()
+      await services.close()
       await wakeUps.close()
       await database.close()
       await types.close()

@@ -42,6 +42,7 @@ import { addUploadRoutes } from './routes/uploads.ts'
 import { addWebhookDeliveryRoutes } from './routes/webhook-deliveries.ts'
 import { addWorkRoutes } from './routes/work.ts'
 import { makeClientErrorHandler, watchSockets } from './socket-errors.ts'
+import { openTokenVerifier } from './tokens.ts'
 import { validatorCompiler } from './validation.ts'
 import { Waiters } from './waiters.ts'
 
@@ -126,7 +127,9 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
   allowed.watch(app)
   const metrics = new Metrics(deps.services)
   metrics.watch(app)
-  addHooks(app, deps, allowed)
+  const { jwt = null } = deps.config
+  const tokens = jwt === null ? null : await openTokenVerifier(jwt)
+  addHooks(app, { ...deps, tokens }, allowed)
   endSlowBodies(app)
   await app.register(helmet, SECURITY_HEADERS)
   await app.register(swagger, documentOptions(publicUrl))

@@ -12,6 +12,7 @@ import { insertCompensation } from '../storage/compensations.ts'
 import { type RecordedPreflight, readPreflight } from '../storage/replays.ts'
 import { type CompensationJudgement, judgeCompensation } from './compensation-judgement.ts'
 import type { ServiceContext } from './context.ts'
+import { shownEvaluations } from './count-ranges.ts'
 import { refuseStale } from './if-match.ts'
 import { preflightCompensation } from './preflight-compensation.ts'
 import { answerInsertion, blockingCodes, derivedFrom, earlierUse, type Made } from './preflight-use.ts'
@@ -79,7 +80,7 @@ const usePreflight = async (
     judgeCompensation(connection, types, { tenantId: principal.tenantId, operationId }, scope),
   )
   refuseStale(judgement.facts.version, request.ifMatchVersion)
-  refuseBlocked(judgement, recorded, request.force)
+  refuseBlocked(judgement, recorded, request.force, principal)
   const compensation = {
     ...derivedFrom(recorded, judgement, principal, request.reason),
     scope,
@@ -90,14 +91,19 @@ const usePreflight = async (
   return answerInsertion(context, compensation, await insertCompensation(database, compensation))
 }
 
-const refuseBlocked = (judgement: CompensationJudgement, recorded: Preflight, force: readonly string[]): void => {
-  const { stopIf, noCompensationReason } = judgement.answer
+const refuseBlocked = (
+  judgement: CompensationJudgement,
+  recorded: Preflight,
+  force: readonly string[],
+  principal: Principal,
+): void => {
+  const { noCompensationReason } = judgement.answer
   const blocking = blockingCodes(judgement, recorded, force)
   if (blocking.length === 0) return
   const names = blocking.map((code) =>
     code === 'no-compensation' && noCompensationReason !== null ? `${code} (${noCompensationReason})` : code,
   )
   throw new AppError('compensation-blocked', `the compensation is blocked by: ${names.join(', ')}`, {
-    extra: { blocked_by: blocking, stop_if: stopIf },
+    extra: { blocked_by: blocking, stop_if: shownEvaluations(judgement, principal) },
   })
 }

@@ -1,3 +1,4 @@
+import { areCountsSensitive } from '../domain/count-range.ts'
 import { type HealthVerdict, judgeHealth, type Verdict } from '../domain/health.ts'
 import type { Connection } from '../storage/connection.ts'
 import {
@@ -73,6 +74,7 @@ export const judgeTenant = async (
     })
     return {
       type: standing.type,
+      countsSensitive: areCountsSensitive(type),
       verdict: worst([...health, ...cancelContract]),
       figures: health,
       cancelContract,

@@ -11,17 +11,20 @@ type TypesContext = Pick<ServiceContext, 'database' | 'types' | 'wakeUps'>
 
 const P95_MINUTES = 60
 
-const readMeasured = ({ database }: TypesContext) =>
+const readMeasured = ({ database }: TypesContext, { tenantId }: Principal) =>
   database.query(async (connection) => {
-    const [pauses, windows] = await Promise.all([listPausedTypes(connection), readTypeWindows(connection, P95_MINUTES)])
+    const [pauses, windows] = await Promise.all([
+      listPausedTypes(connection, tenantId),
+      readTypeWindows(connection, P95_MINUTES),
+    ])
     return { pauses: new Map(pauses.map((pause) => [pause.name, pause])), windows }
   })
 
 export const listOperationTypes = async (
   context: TypesContext,
-  _principal: Principal,
+  principal: Principal,
 ): Promise<OperationTypeView[]> => {
-  const { pauses, windows } = await readMeasured(context)
+  const { pauses, windows } = await readMeasured(context, principal)
   return context.types
     .list()
     .sort((a, b) => (a.name < b.name ? -1 : 1))
@@ -30,12 +33,12 @@ export const listOperationTypes = async (
 
 export const getOperationType = async (
   context: TypesContext,
-  _principal: Principal,
+  principal: Principal,
   name: string,
 ): Promise<OperationTypeView | null> => {
   const type = context.types.get(name)
   if (type === undefined) return null
-  const { pauses, windows } = await readMeasured(context)
+  const { pauses, windows } = await readMeasured(context, principal)
   return toView(type, pauses.get(name), windows.get(name)?.p95Ms ?? null)
 }
 
@@ -48,7 +51,14 @@ export const pauseOperationType = async (
 ): Promise<OperationTypeView> => {
   const { version, codeVersion } = typeOrThrow(context, name)
   await context.database.query((connection) =>
-    pauseType(connection, { name, version, codeVersion, by: principal.name, reason }),
+    pauseType(connection, {
+      name,
+      version,
+      codeVersion,
+      tenantId: principal.tenantId,
+      by: principal.name,
+      reason,
+    }),
   )
   return viewOrThrow(context, principal, name)
 }
@@ -109,6 +119,7 @@ const toView = (type: OperationType, pause: TypePauseRow | undefined, p95Ms: num
     maxCancelMs: type.maxCancelMs,
     retry: type.retry,
     stopIf: type.stopIf,
+    counts: type.counts,
     retention: type.retention,
     compensation: type.compensation,
     noCompensationReason: type.noCompensationReason,

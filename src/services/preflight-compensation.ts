@@ -2,6 +2,7 @@
  * The preflight of a compensation: what it would take back and what forbids it, recorded. It changes nothing else, so a crash
  * at any line costs a question. Its facts and their hash are those of compensation-judgement.ts.
  */
+import { areCountsSensitive } from '../domain/count-range.ts'
 import { AppError } from '../domain/errors.ts'
 import { type CompensationScope, insertPreflight } from '../storage/preflights.ts'
 import { judgeCompensation } from './compensation-judgement.ts'
@@ -29,7 +30,12 @@ export const preflightCompensation = async (
   const { tenantId } = principal
   const scope = scopeOf(request)
   return database.query(async (connection) => {
-    const { facts, answer, factsHash } = await judgeCompensation(connection, types, { tenantId, operationId }, scope)
+    const { facts, type, answer, factsHash } = await judgeCompensation(
+      connection,
+      types,
+      { tenantId, operationId },
+      scope,
+    )
     refuseUnknownKeys(facts, request.scope?.itemKeys ?? null)
     const recorded = await insertPreflight(connection, {
       tenantId,
@@ -41,6 +47,6 @@ export const preflightCompensation = async (
       requestedBy: principal.name,
       expiresInMinutes: PREFLIGHT_MINUTES,
     })
-    return { ...recorded, operationId, factsHash, scope, ...answer }
+    return { ...recorded, operationId, factsHash, countsSensitive: areCountsSensitive(type), scope, ...answer }
   })
 }

@@ -9,6 +9,7 @@
 import { AppError } from '../domain/errors.ts'
 import { insertReplay, type RecordedPreflight, readPreflight } from '../storage/replays.ts'
 import type { ServiceContext } from './context.ts'
+import { shownEvaluations } from './count-ranges.ts'
 import { refuseStale } from './if-match.ts'
 import { answerInsertion, blockingCodes, derivedFrom, earlierUse, type Made } from './preflight-use.ts'
 import type { Principal } from './principal.ts'
@@ -41,7 +42,7 @@ export const replayOperation = async (
     judgeReplay(connection, types, { tenantId, operationId }, recorded.scope),
   )
   refuseStale(judgement.facts.version, request.ifMatchVersion)
-  refuseBlocked(judgement, recorded, request.force)
+  refuseBlocked(judgement, recorded, request.force, principal)
   const { type, facts } = judgement
   const derived = derivedFrom(recorded, judgement, principal, request.reason)
   const made = await insertReplay(database, {
@@ -56,11 +57,15 @@ export const replayOperation = async (
   return answerInsertion(context, derived, made)
 }
 
-const refuseBlocked = (judgement: ReplayJudgement, recorded: RecordedPreflight, force: readonly string[]): void => {
-  const { stopIf } = judgement.answer
+const refuseBlocked = (
+  judgement: ReplayJudgement,
+  recorded: RecordedPreflight,
+  force: readonly string[],
+  principal: Principal,
+): void => {
   const blocking = blockingCodes(judgement, recorded, force)
   if (blocking.length === 0) return
   throw new AppError('replay-blocked', `the replay is blocked by: ${blocking.join(', ')}`, {
-    extra: { blocked_by: blocking, stop_if: stopIf },
+    extra: { blocked_by: blocking, stop_if: shownEvaluations(judgement, principal) },
   })
 }
