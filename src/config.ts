@@ -171,7 +171,7 @@ const settings = z.object({
   OPLEDGER_JWT_JWKS_URL: z
     .string()
     .refine((text) => isSafeUrl(parseUrl(text)), {
-      error: (issue) => `"${String(issue.input)}" is not an https URL (http is for loopback addresses only)`,
+      error: 'is not an https URL without credentials (http is for loopback addresses only)',
     })
     .optional(),
   OPLEDGER_JWT_TENANT: z.string().optional(),

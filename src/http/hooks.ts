@@ -6,6 +6,7 @@ import type { AllowedMethods } from './allowed-methods.ts'
 import { type Access, authenticate } from './auth.ts'
 import type { ServerDeps } from './deps.ts'
 import { pathOf } from './errors.ts'
+import type { KnownScrapers } from './known-scrapers.ts'
 import { MAX_URL_BYTES } from './limits.ts'
 import { negotiate } from './media-types.ts'
 import { parseQuery } from './query-strings.ts'
@@ -49,7 +50,7 @@ export const parseQuerySafely = (query: string): Record<string | symbol, unknown
  */
 export const addHooks = (
   app: FastifyInstance,
-  deps: ServerDeps & { tokens: TokenVerifier | null },
+  deps: ServerDeps & { tokens: TokenVerifier | null; scrapers: KnownScrapers },
   allowed: AllowedMethods,
 ): void => {
   app.decorateRequest('principal', null as unknown as Principal)

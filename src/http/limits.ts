@@ -86,6 +86,8 @@ export const MAX_RETRY_AFTER_SECONDS = 30
 export const METRICS_CACHE_MS = 2_000
 /** Callers whose gauges are kept; one more, and all are read anew. */
 export const METRICS_CACHE_ENTRIES = 100
+export const MAX_KNOWN_SCRAPERS = 100
+export const KNOWN_SCRAPER_MS = 5 * 60_000
 
 /** Codes that one replay may override. */
 export const MAX_FORCED_CODES = 20

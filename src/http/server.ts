@@ -12,6 +12,7 @@ import { documentOptions, toDocument } from './document.ts'
 import { makeErrorHandler } from './errors.ts'
 import { addHooks, parseQuerySafely } from './hooks.ts'
 import { parseJsonBody } from './json-body.ts'
+import { KnownScrapers } from './known-scrapers.ts'
 import {
   CONNECTION_TIMEOUT_MS,
   HEADERS_TIMEOUT_MS,
@@ -129,7 +130,7 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
   metrics.watch(app)
   const { jwt = null } = deps.config
   const tokens = jwt === null ? null : await openTokenVerifier(jwt)
-  addHooks(app, { ...deps, tokens }, allowed)
+  addHooks(app, { ...deps, tokens, scrapers: new KnownScrapers() }, allowed)
   endSlowBodies(app)
   await app.register(helmet, SECURITY_HEADERS)
   await app.register(swagger, documentOptions(publicUrl))

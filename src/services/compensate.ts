@@ -18,6 +18,7 @@ import { preflightCompensation } from './preflight-compensation.ts'
 import { answerInsertion, blockingCodes, derivedFrom, earlierUse, type Made } from './preflight-use.ts'
 import type { Principal } from './principal.ts'
 import type { CompensateRequest } from './requests.ts'
+import { requireOperation } from './require-operation.ts'
 
 type CompensateContext = Pick<ServiceContext, 'database' | 'types' | 'wakeUps'>
 type Preflight = Extract<RecordedPreflight, { kind: 'compensation' }>
@@ -61,6 +62,7 @@ const findPreflight = async (
 ): Promise<Preflight> => {
   const recorded = await database.query((connection) => readPreflight(connection, tenantId, preflightId))
   if (recorded?.kind === 'compensation' && recorded.operationId === operationId) return recorded
+  await requireOperation(database, { tenantId, operationId })
   throw new AppError('invalid-request', 'there is no such preflight of a compensation of this operation', {
     errors: [{ detail: 'no such compensation preflight of this operation', pointer: '/preflight_id' }],
   })

@@ -15,6 +15,7 @@ import { answerInsertion, blockingCodes, derivedFrom, earlierUse, type Made } fr
 import type { Principal } from './principal.ts'
 import { judgeReplay, type ReplayJudgement } from './replay-judgement.ts'
 import type { ReplayRequest } from './requests.ts'
+import { requireOperation } from './require-operation.ts'
 import { shardEnds } from './shard-ends.ts'
 
 /**
@@ -32,6 +33,7 @@ export const replayOperation = async (
   const { tenantId } = principal
   const recorded = await database.query((connection) => readPreflight(connection, tenantId, request.preflightId))
   if (recorded?.kind !== 'replay' || recorded.operationId !== operationId) {
+    await requireOperation(database, { tenantId, operationId })
     throw new AppError('invalid-request', 'there is no such preflight of this operation', {
       errors: [{ detail: 'no such preflight of this operation', pointer: '/preflight_id' }],
     })

@@ -188,7 +188,10 @@ export class FakeServices {
       },
       beatWork: async () => [],
       healthReport: async () => ({ generatedAt: DB_TIME, types: [] }),
-      authenticate: async (keyHash) => fake.keys.get(keyHash) ?? null,
+      async authenticate(keyHash) {
+        if (!fake.isDatabaseUp) throw new AppError('database-unavailable', 'away')
+        return fake.keys.get(keyHash) ?? null
+      },
       findTenant: async (name) => fake.tenants.get(name) ?? null,
       readiness: async () => ({
         ready: fake.isDatabaseUp,
