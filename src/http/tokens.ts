@@ -5,6 +5,7 @@
  * The keys are fetched when the first token comes, kept for JWKS_CACHE_MS, and fetched again for a key that is not among
  * them, at most every JWKS_COOLDOWN_MS. While they cannot be fetched, tokens are answered 503; API keys are not touched.
  */
+import type { JWTVerifyGetKey } from 'jose'
 import { AppError } from '../domain/errors.ts'
 import { knownScopes, type Scope } from '../domain/scope.ts'
 import {
@@ -58,7 +59,7 @@ export const openTokenVerifier = async (settings: TokenSettings): Promise<TokenV
     cacheMaxAge: JWKS_CACHE_MS,
     [customFetch]: fetchBounded,
   })
-  const keyOf: typeof fetched = async (header, token) => {
+  const keyOf: JWTVerifyGetKey = async (header, token) => {
     try {
       return await fetched(header, token)
     } catch (error) {

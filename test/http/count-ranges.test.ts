@@ -212,6 +212,28 @@ describe('whoever may not read the ledger', () => {
     }
   })
 
+  it('finds no operations by their items', async () => {
+    for (const filter of ['item_key=a-0', 'effect_key=x']) {
+      expect(await call('GET', guest, `/operations?${filter}`)).toMatchObject({ status: 403, body: { scope: 'ledger:read' } })
+      expect((await call('GET', clerk, `/operations?${filter}`)).status).toBe(200)
+    }
+  })
+
+  it('learns of a draft how much they have uploaded themselves, and of the whole a range', async () => {
+    const { body } = await call('POST', clerk, '/operations', { type: 'sealed', draft: true })
+    const upload = async (key: string, from: number, rows: number) => {
+      const lines = Array.from({ length: rows }, (_, row) => `{"key": "up-${from + row}", "input": {}}\n`)
+      const answer = await fetch(`${url}/operations/${body.id}/items`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${key}`, 'content-type': 'application/x-ndjson' },
+        body: lines.join(''),
+      })
+      return answer.json()
+    }
+    expect(await upload(clerk, 0, 40)).toEqual({ added: 40, total: 40 })
+    expect(await upload(guest, 40, 7)).toEqual({ added: 7, total: 10 })
+  })
+
   it('has no exact counts sent to an address', async () => {
     const submit = (type: string) =>
       call('POST', guest, '/operations', { type, items: [{ key: 'k', input: {} }], callback_url: 'http://127.0.0.1:9/' })

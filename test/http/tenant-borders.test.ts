@@ -126,6 +126,19 @@ it('an export of a period has the rows of its own tenant only', async () => {
   expectNothing(await stranger(download.url))
 })
 
+it('the export of a ledger is asked for, and got, by whoever may read the ledger', async () => {
+  const may = SCOPES.filter((scope) => scope !== 'ledger:read')
+  const guest = await world.keyOf(world.tenants.owner, 'guest', may)
+  const body = { type: 'ledger-export', input: { operation_id: world.owned.operation } }
+  const refused = await world.call('POST', guest, { path: '/operations', body })
+  expect([refused.status, refused.body.scope]).toEqual([403, 'ledger:read'])
+  const id = await world.run(world.ownerKey, body, 'succeeded')
+  const path = `/operations/${id}/artifact`
+  expect((await world.call('GET', guest, { path })).body.scope).toBe('ledger:read')
+  expect((await owner(path)).status).toBe(200)
+  expect((await world.call('GET', guest, { path: `/operations/${world.owned.published}/artifact` })).status).toBe(200)
+})
+
 it('a link is good for its own artifact only', async () => {
   const id = await world.run(strangerKey, { type: 'report', input: { chunks: 1 } }, 'succeeded')
   const { download } = (await stranger(`/operations/${id}/artifact`)).body

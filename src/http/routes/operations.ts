@@ -3,6 +3,7 @@ import { z } from 'zod'
 import { AppError } from '../../domain/errors.ts'
 import { parseId } from '../../domain/ids.ts'
 import { isFinal, isSettled, OPERATION_STATUSES } from '../../domain/operation.ts'
+import { requireScope } from '../../services/principal.ts'
 import type { OperationSearch } from '../../services/requests.ts'
 import type { OperationView } from '../../services/views.ts'
 import { type App, JSON_TYPE, type RouteDeps, refusals } from '../app.ts'
@@ -103,8 +104,8 @@ const ListQuery = z
     created_after: timeField.optional(),
     created_before: timeField.optional(),
     replay_of: filterField.optional().describe('The id of an operation.'),
-    item_key: filterField.optional().describe('Operations that have an item with this key.'),
-    effect_key: filterField.optional().describe('The operation that was the last to send this effect.'),
+    item_key: filterField.optional().describe('Operations that have an item with this key; takes ledger:read.'),
+    effect_key: filterField.optional().describe('The operation that was the last to send this effect; takes ledger:read.'),
     ...pageFields,
   })
   .catchall(z.string())
@@ -158,6 +159,8 @@ const addList = (app: App, { services }: RouteDeps): void => {
     },
     async (request, reply) => {
       const filters = toOperationFilters(request.query)
+      // who has which item is what the ledger tells
+      if (filters.itemKey !== null || filters.effectKey !== null) requireScope(request.principal, 'ledger:read')
       const list = { name: 'operations', filters, position: OperationPosition }
       const page = pageRequestOf(request.query, list)
       // A replay of something that cannot exist has no rows; asking storage without the filter would list everything.
