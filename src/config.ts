@@ -274,7 +274,11 @@ const artifactStoreOf = (values: Settings): ObjectStoreSettings => {
 
 const TENANT_CLAIM_DEFAULT = 'tenant'
 
-const tokenSettingsOf = (values: Settings, given: Record<string, string>, auth: Config['auth']): TokenSettings | null => {
+const tokenSettingsOf = (
+  values: Settings,
+  given: Record<string, string>,
+  auth: Config['auth'],
+): TokenSettings | null => {
   const { OPLEDGER_JWT_ISSUER: issuer, OPLEDGER_JWT_AUDIENCE: audience, OPLEDGER_JWT_JWKS_URL: jwksUrl } = values
   const set = Object.keys(given).find((key) => key.startsWith('OPLEDGER_JWT_'))
   if (set === undefined) return null
@@ -286,7 +290,9 @@ const tokenSettingsOf = (values: Settings, given: Record<string, string>, auth: 
         : audience === undefined
           ? 'OPLEDGER_JWT_AUDIENCE'
           : 'OPLEDGER_JWT_JWKS_URL'
-    throw new ConfigurationError(`${missing}: is needed to take tokens: the issuer, the audience and the URL of the keys`)
+    throw new ConfigurationError(
+      `${missing}: is needed to take tokens: the issuer, the audience and the URL of the keys`,
+    )
   }
   const { OPLEDGER_JWT_TENANT: tenant = null, OPLEDGER_JWT_TENANT_CLAIM: tenantClaim } = values
   if (tenant !== null && tenantClaim !== undefined) {
@@ -488,7 +494,9 @@ export const loadClientSettings = (
   const key = given.key ?? readSecret(set, CLIENT_KEY) ?? null
   // The value is never repeated.
   if (key !== null && !CREDENTIAL.test(key)) {
-    throw new ConfigurationError(`${given.key === undefined ? CLIENT_KEY : '--key'}: is not an API key (opl_…), nor a JWT`)
+    throw new ConfigurationError(
+      `${given.key === undefined ? CLIENT_KEY : '--key'}: is not an API key (opl_…), nor a JWT`,
+    )
   }
   return Object.freeze({ url: url.replace(/\/+$/, ''), key })
 }

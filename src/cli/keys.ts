@@ -141,7 +141,11 @@ const addRotate = (keys: Command): void => {
     .description('give a key a new secret and print it; the one before stays valid for a while')
     .argument('<id>', 'as `keys list` shows it')
     .option('--tenant <name>', 'only if it is a key of this tenant')
-    .option('--grace-hours <hours>', 'how long the secret before stays valid; 0: not at all', String(GRACE_HOURS_DEFAULT))
+    .option(
+      '--grace-hours <hours>',
+      'how long the secret before stays valid; 0: not at all',
+      String(GRACE_HOURS_DEFAULT),
+    )
     .option('--expires-in-days <days>', 'a new end, from now on; without it, the end stays as it is')
     .addHelpText('after', EXAMPLES)
     .action((id: string, options: { tenant?: string; graceHours: string; expiresInDays?: string }) =>
@@ -169,7 +173,8 @@ const addRevoke = (keys: Command): void => {
       withKeys(async (database) => {
         const { revokeApiKey } = await import('../storage/api-keys.ts')
         const tenantId = await tenantOf(database, options.tenant)
-        const revoked = UUID.test(id) && (await database.query((connection) => revokeApiKey(connection, { id, tenantId })))
+        const revoked =
+          UUID.test(id) && (await database.query((connection) => revokeApiKey(connection, { id, tenantId })))
         if (!revoked) throw noSuchKey(id)
         process.stdout.write('revoked\n')
       }),

@@ -19,7 +19,10 @@ const withTenants = async (work: (database: Database) => Promise<void>): Promise
 
 /** `opledger tenants create|list`. */
 export const addTenantCommands = (program: Command): void => {
-  const tenants = program.command('tenants').description('whose operations are kept apart').addHelpText('after', EXAMPLES)
+  const tenants = program
+    .command('tenants')
+    .description('whose operations are kept apart')
+    .addHelpText('after', EXAMPLES)
   tenants
     .command('create')
     .description('make a tenant')

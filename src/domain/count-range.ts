@@ -20,7 +20,8 @@ export const lowerEnd = (count: number): number => countRange(count).min
 export const inTenths = (ratio: number): number => Math.floor(ratio * 10) / 10
 
 /** Of a type that this process does not know, nobody can say that they are not. */
-export const areCountsSensitive = (type: { counts: 'exact' | 'ranges' } | undefined): boolean => type?.counts !== 'exact'
+export const areCountsSensitive = (type: { counts: 'exact' | 'ranges' } | undefined): boolean =>
+  type?.counts !== 'exact'
 
 /** Each of several counts by name. */
 export const mapCounts = <Names extends string, T>(

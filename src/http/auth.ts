@@ -29,11 +29,7 @@ interface Sources {
 /**
  * @throws AppError `unauthenticated`, `forbidden`, `token-keys-unavailable`, or `invalid-request` for an unusable `X-Principal`
  */
-export const authenticate = async (
-  request: FastifyRequest,
-  scope: Scope,
-  sources: Sources,
-): Promise<Principal> => {
+export const authenticate = async (request: FastifyRequest, scope: Scope, sources: Sources): Promise<Principal> => {
   const { auth, publicUrl } = sources.config
   const principal = auth === 'off' ? localPrincipal(request, publicUrl) : await bearerPrincipal(request, scope, sources)
   requireScope(principal, scope)

@@ -72,7 +72,8 @@ export const openTokenVerifier = async (settings: TokenSettings): Promise<TokenV
   }
   const whyNot = (error: unknown): string => {
     if (error instanceof errors.JWTExpired) return 'has expired'
-    if (error instanceof errors.JWTClaimValidationFailed) return `has a claim "${error.claim}" that is not as it must be`
+    if (error instanceof errors.JWTClaimValidationFailed)
+      return `has a claim "${error.claim}" that is not as it must be`
     if (error instanceof errors.JOSEAlgNotAllowed) return 'is signed with an algorithm that is not taken'
     if (error instanceof errors.JWKSNoMatchingKey) return 'is signed with a key that its issuer does not publish'
     return 'is none that this service takes'

@@ -26,7 +26,9 @@ export const shownEvaluations = (
   { type, answer }: { type: OperationType; answer: { stopIf: readonly StopEvaluation[] } },
   principal: Pick<Principal, 'scopes'>,
 ): readonly StopEvaluation[] =>
-  seesRanges(principal, { countsSensitive: areCountsSensitive(type) }) ? evaluationsInRanges(answer.stopIf) : answer.stopIf
+  seesRanges(principal, { countsSensitive: areCountsSensitive(type) })
+    ? evaluationsInRanges(answer.stopIf)
+    : answer.stopIf
 
 /** A figure of the health report: counts at the lower end of their range, shares of them with one digit. */
 export const figureInRanges = (figure: string, value: number): number => {

@@ -28,7 +28,10 @@ export const openKeyUses = (
   const flush = (): void => {
     timer = null
     // a database that is slow to answer gets one such statement at a time
-    if (writing !== null) return schedule()
+    if (writing !== null) {
+      schedule()
+      return
+    }
     const keys = [...waiting.values()]
     waiting = new Map()
     if (keys.length === 0) return

@@ -20,10 +20,7 @@ const readMeasured = ({ database }: TypesContext, { tenantId }: Principal) =>
     return { pauses: new Map(pauses.map((pause) => [pause.name, pause])), windows }
   })
 
-export const listOperationTypes = async (
-  context: TypesContext,
-  principal: Principal,
-): Promise<OperationTypeView[]> => {
+export const listOperationTypes = async (context: TypesContext, principal: Principal): Promise<OperationTypeView[]> => {
   const { pauses, windows } = await readMeasured(context, principal)
   return context.types
     .list()

@@ -75,7 +75,12 @@ export const preflightReplay = async (
   const { tenantId } = principal
   const asked = replayScopeOf(request)
   return database.query(async (connection) => {
-    const { scope, facts, type, answer, factsHash } = await judgeReplay(connection, types, { tenantId, operationId }, asked)
+    const { scope, facts, type, answer, factsHash } = await judgeReplay(
+      connection,
+      types,
+      { tenantId, operationId },
+      asked,
+    )
     refuseUnknownKeys(facts, request.scope?.itemKeys ?? null)
     const recorded = await insertPreflight(connection, {
       tenantId,

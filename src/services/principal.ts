@@ -13,5 +13,6 @@ export const DEFAULT_TENANT_ID = 1
 
 /** @throws AppError `forbidden`, which names the scope */
 export const requireScope = ({ scopes }: Pick<Principal, 'scopes'>, scope: Scope): void => {
-  if (!scopes.includes(scope)) throw new AppError('forbidden', `The caller lacks the scope ${scope}`, { extra: { scope } })
+  if (!scopes.includes(scope))
+    throw new AppError('forbidden', `The caller lacks the scope ${scope}`, { extra: { scope } })
 }

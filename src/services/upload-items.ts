@@ -107,7 +107,8 @@ const repeated = async (
   request: UploadRequest,
   shown: (total: number) => number,
 ): Promise<Uploaded> => {
-  if ((await request.hash()) === done.requestHash) return { added: done.added, total: shown(done.total), replayed: true }
+  if ((await request.hash()) === done.requestHash)
+    return { added: done.added, total: shown(done.total), replayed: true }
   throw new AppError('idempotency-key-reused', 'this Idempotency-Key was used with another upload: use a new key', {
     errors: [{ detail: 'used before with other rows', pointer: 'Idempotency-Key' }],
   })

@@ -20,10 +20,7 @@ export interface TypeGauges {
 }
 
 /** Types with something standing around; the others are missing. */
-export const readTypeGauges = async (
-  { sql }: Connection,
-  tenantId: number | null = null,
-): Promise<TypeGauges[]> =>
+export const readTypeGauges = async ({ sql }: Connection, tenantId: number | null = null): Promise<TypeGauges[]> =>
   sql<TypeGauges>`
     with shard as (
       (select type, state, run_at as since from operation_shards where state = 'ready' and (${tenantId}::int is null or tenant_id = ${tenantId}::int)

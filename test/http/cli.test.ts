@@ -248,7 +248,9 @@ describe('the command line', { timeout: WALK_MS }, () => {
     const until = Date.parse((await listed())[0].previous_secret_until)
     expect(until - Date.now()).toBeGreaterThan(3_600_000)
     expect((await run('keys', 'rotate', shown.id, '--tenant', 'default')).code).not.toBe(EXIT.ok)
-    expect((await run('keys', 'revoke', shown.id, '--tenant', 'nobody')).stderr).toContain('--tenant: there is no tenant')
+    expect((await run('keys', 'revoke', shown.id, '--tenant', 'nobody')).stderr).toContain(
+      '--tenant: there is no tenant',
+    )
     expect((await run('keys', 'revoke', shown.id, '--tenant', 'acme')).code).toBe(EXIT.ok)
     expect((await run('keys', 'rotate', shown.id)).code).not.toBe(EXIT.ok)
     expect((await run('keys', 'create', '--name', 'x', '--scopes', 'root')).stderr).toContain('--scopes: "root"')

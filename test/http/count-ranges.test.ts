@@ -1,7 +1,7 @@
 /** A type that says `counts: ranges`: whoever may not read the ledger finds no exact count of it, wherever they look. */
 import type { AddressInfo } from 'node:net'
 import pino from 'pino'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { fingerprint } from '../../src/domain/failure.ts'
 import { formatId } from '../../src/domain/ids.ts'
 import { SCOPES, type Scope } from '../../src/domain/scope.ts'
@@ -48,8 +48,20 @@ beforeAll(async () => {
   url = `http://127.0.0.1:${(app.server.address() as AddressInfo).port}`
   const keyOf = async (name: string, scopes: readonly Scope[]) =>
     (await createApiKey(service.database, { name, scopes, expiresInDays: null })).key
-  guest = await keyOf('guest', SCOPES.filter((scope) => scope !== 'ledger:read'))
+  guest = await keyOf(
+    'guest',
+    SCOPES.filter((scope) => scope !== 'ledger:read'),
+  )
   clerk = await keyOf('clerk', SCOPES)
+  const id = await plant('sealed')
+  sealed = formatId('op', id)
+  await service.database.query(
+    ({ sql }) => sql`
+      insert into dead_letters (tenant_id, operation_id, ord, type, item_key, effect_key, failure_class, reason_code, message,
+        attempts, fingerprint, created_at)
+      select tenant_id, operation_id, ord, 'sealed', item_key, effect_key, 'transient', 'BUSY', 'no room', 3, ${incident()}, now()
+      from operation_items where operation_id = ${id}::uuid and left(item_key, 1) = 'd'`,
+  )
 }, 120_000)
 afterAll(async () => {
   await app?.close()
@@ -57,7 +69,8 @@ afterAll(async () => {
 })
 
 let sealed: string
-const incident = () => fingerprint({ type: 'sealed', failureClass: 'transient', reasonCode: 'BUSY', message: 'no room' })
+const incident = () =>
+  fingerprint({ type: 'sealed', failureClass: 'transient', reasonCode: 'BUSY', message: 'no room' })
 const many = (prefix: string, count: number, item: Omit<PlantedItem, 'key'>): PlantedItem[] =>
   Array.from({ length: count }, (_, index) => ({ key: `${prefix}-${index}`, ...item }))
 
@@ -92,7 +105,8 @@ const plant = async (type: string): Promise<string> => {
   )
   const total = APPLIED + CONFLICTS + DEAD + UNCERTAIN + UNPROCESSED
   await service.database.query(
-    ({ sql }) => sql`update operations set items_total = ${total}, started_at = now() - interval '1 minute' where id = ${id}::uuid`,
+    ({ sql }) =>
+      sql`update operations set items_total = ${total}, started_at = now() - interval '1 minute' where id = ${id}::uuid`,
   )
   await service.database.query(
     ({ sql }) => sql`
@@ -103,20 +117,13 @@ const plant = async (type: string): Promise<string> => {
   return id
 }
 
-beforeEach(async () => {
-  if (sealed !== undefined) return
-  const id = await plant('sealed')
-  sealed = formatId('op', id)
-  await service.database.query(
-    ({ sql }) => sql`
-      insert into dead_letters (tenant_id, operation_id, ord, type, item_key, effect_key, failure_class, reason_code, message,
-        attempts, fingerprint, created_at)
-      select tenant_id, operation_id, ord, 'sealed', item_key, effect_key, 'transient', 'BUSY', 'no room', 3, ${incident()}, now()
-      from operation_items where operation_id = ${id}::uuid and left(item_key, 1) = 'd'`,
-  )
-})
-
-const call = async (method: string, key: string, path: string, body?: unknown, headers: Record<string, string> = {}) => {
+const call = async (
+  method: string,
+  key: string,
+  path: string,
+  body?: unknown,
+  headers: Record<string, string> = {},
+) => {
   const answer = await fetch(`${url}${path}`, {
     method,
     headers: {
@@ -185,7 +192,11 @@ describe('whoever may not read the ledger', () => {
     const body = { preflight_id: preflight.body.preflight_id, reason: 'r' }
     const blocked = await call('POST', guest, `/operations/${sealed}/replay`, body)
     expect([blocked.status, blocked.body.code]).toEqual([409, 'replay-blocked'])
-    expect(blocked.body.stop_if).toContainEqual({ condition: 'ambiguous_effect_targets > 0', actual: 100, tripped: true })
+    expect(blocked.body.stop_if).toContainEqual({
+      condition: 'ambiguous_effect_targets > 0',
+      actual: 100,
+      tripped: true,
+    })
     expectRanges(blocked)
   })
 
@@ -214,7 +225,10 @@ describe('whoever may not read the ledger', () => {
 
   it('finds no operations by their items', async () => {
     for (const filter of ['item_key=a-0', 'effect_key=x']) {
-      expect(await call('GET', guest, `/operations?${filter}`)).toMatchObject({ status: 403, body: { scope: 'ledger:read' } })
+      expect(await call('GET', guest, `/operations?${filter}`)).toMatchObject({
+        status: 403,
+        body: { scope: 'ledger:read' },
+      })
       expect((await call('GET', clerk, `/operations?${filter}`)).status).toBe(200)
     }
   })
@@ -236,7 +250,11 @@ describe('whoever may not read the ledger', () => {
 
   it('has no exact counts sent to an address', async () => {
     const submit = (type: string) =>
-      call('POST', guest, '/operations', { type, items: [{ key: 'k', input: {} }], callback_url: 'http://127.0.0.1:9/' })
+      call('POST', guest, '/operations', {
+        type,
+        items: [{ key: 'k', input: {} }],
+        callback_url: 'http://127.0.0.1:9/',
+      })
     expect(await submit('sealed')).toMatchObject({ status: 403, body: { scope: 'ledger:read' } })
     expect((await submit('plain')).status).toBe(202)
   })

@@ -75,14 +75,11 @@ describe('AUTH=keys', () => {
     await app.close()
   })
 
-  it.each(['/livez', '/readyz', '/openapi.json', '/docs', '/problems/internal'])(
-    'leaves %s open',
-    async (url) => {
-      const { app } = await open([])
-      expect((await app.inject(url)).statusCode).toBeLessThan(400)
-      await app.close()
-    },
-  )
+  it.each(['/livez', '/readyz', '/openapi.json', '/docs', '/problems/internal'])('leaves %s open', async (url) => {
+    const { app } = await open([])
+    expect((await app.inject(url)).statusCode).toBeLessThan(400)
+    await app.close()
+  })
 })
 
 describe('AUTH=off', () => {

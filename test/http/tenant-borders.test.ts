@@ -93,7 +93,11 @@ it('a bulk action finds operations of its own tenant only', async () => {
 })
 
 it('a preflight of one tenant opens nothing to another', async () => {
-  const mine = await world.run(strangerKey, { type: 'grant', items: [{ key: 'pf', input: { mode: 'reject' } }] }, 'failed')
+  const mine = await world.run(
+    strangerKey,
+    { type: 'grant', items: [{ key: 'pf', input: { mode: 'reject' } }] },
+    'failed',
+  )
   const answer = await strangerPosts(`/operations/${mine}/replay`, { preflight_id: world.owned.preflight, reason: 'r' })
   expect(answer.status).toBe(400)
   expectNothing({ ...answer, text: answer.body.detail })
@@ -165,7 +169,11 @@ describe('metrics', () => {
   })
 
   it('of the service take a scope of their own', async () => {
-    const key = await world.keyOf(world.tenants.stranger, 'operator', ['metrics:read', 'metrics:service', 'ledger:read'])
+    const key = await world.keyOf(world.tenants.stranger, 'operator', [
+      'metrics:read',
+      'metrics:service',
+      'ledger:read',
+    ])
     const { text } = await world.call('GET', key, { path: '/metrics' })
     expect([gauge(text, DOUBT), gauge(text, DEAD)]).toEqual([1, 1])
     expect(text).toMatch(/opledger_http_request_duration_seconds_count/)
@@ -193,7 +201,9 @@ it('a worker of one tenant is seen by that one only, and none shows the leases o
     ({ sql }) => sql`update workers set tenant_id = null where id = ${row?.owner ?? ''}::uuid`,
   )
   const leases = (answer: Answer) =>
-    answer.body.items.filter(({ id }: { id: string }) => id === row?.owner).map((worker: { leases: number }) => worker.leases)
+    answer.body.items
+      .filter(({ id }: { id: string }) => id === row?.owner)
+      .map((worker: { leases: number }) => worker.leases)
   expect([leases(await owner('/workers')), leases(await stranger('/workers'))]).toEqual([[1], [0]])
 })
 

@@ -47,7 +47,14 @@ beforeAll(async () => {
   const { owner, stranger } = world.tenants
   for (const scope of SCOPES) {
     strangerKeys.set(scope, await world.keyOf(stranger, 'stranger', [scope]))
-    lackingKeys.set(scope, await world.keyOf(owner, `${MARK}-lacks`, SCOPES.filter((other) => other !== scope)))
+    lackingKeys.set(
+      scope,
+      await world.keyOf(
+        owner,
+        `${MARK}-lacks`,
+        SCOPES.filter((other) => other !== scope),
+      ),
+    )
   }
   secondKey = await world.keyOf(owner, `${MARK}-second`, SCOPES)
 }, 240_000)
@@ -97,7 +104,8 @@ describe.each(guarded)('$method $path', (route) => {
       expect([answer.status, answer.body.code]).toEqual([401, 'unauthenticated'])
       expectNothingOf(answer, '', null)
     }
-    if (route.method === 'GET') expect((await world.call('HEAD', null, walkOf(route).ask(world.owned))).status).toBe(401)
+    if (route.method === 'GET')
+      expect((await world.call('HEAD', null, walkOf(route).ask(world.owned))).status).toBe(401)
   })
 
   it(`asks for the scope ${route.scope}`, async () => {
@@ -128,10 +136,13 @@ describe.each(opened)('$method $path, open to everybody', (route) => {
 
 describe('the owner', () => {
   // last, as it changes what there is; by a second person, as nobody approves what they asked for
-  it.each(ROUTES.filter(({ operationId }) => operationId !== 'receiveCallback'))('is served: $method $path', async (route) => {
-    const { ask: asks, ownerAsks = asks } = walkOf(route)
-    const answer = await world.call(route.method, secondKey, ownerAsks(world.owned))
-    expect([401, 403, 404, 400], answer.text).not.toContain(answer.status)
-    expect(answer.status, answer.text).toBeLessThan(500)
-  })
+  it.each(ROUTES.filter(({ operationId }) => operationId !== 'receiveCallback'))(
+    'is served: $method $path',
+    async (route) => {
+      const { ask: asks, ownerAsks = asks } = walkOf(route)
+      const answer = await world.call(route.method, secondKey, ownerAsks(world.owned))
+      expect([401, 403, 404, 400], answer.text).not.toContain(answer.status)
+      expect(answer.status, answer.text).toBeLessThan(500)
+    },
+  )
 })

@@ -13,12 +13,14 @@ const ISSUER = 'https://id.example/'
 const AUDIENCE = 'https://ops.example'
 const KEY = 'opl_beside'
 
+type PrivateKey = Awaited<ReturnType<typeof generateKeyPair>>['privateKey']
+
 let issuer: Server
 let jwksUrl: string
 let asked: number
 /** What the issuer answers with. */
 let publish: () => { status: number; body: string }
-let keys: { name: string; privateKey: CryptoKey; jwk: object }[]
+let keys: { name: string; privateKey: PrivateKey; jwk: object }[]
 
 const newKey = async (name: string, algorithm: string) => {
   const { publicKey, privateKey } = await generateKeyPair(algorithm, { extractable: true })
@@ -26,7 +28,12 @@ const newKey = async (name: string, algorithm: string) => {
 }
 
 beforeAll(async () => {
-  keys = await Promise.all([newKey('rsa', 'RS256'), newKey('ec', 'ES256'), newKey('ed', 'EdDSA'), newKey('other', 'ES256')])
+  keys = await Promise.all([
+    newKey('rsa', 'RS256'),
+    newKey('ec', 'ES256'),
+    newKey('ed', 'EdDSA'),
+    newKey('other', 'ES256'),
+  ])
   issuer = createServer((_request, response) => {
     asked++
     const { status, body } = publish()
@@ -94,7 +101,11 @@ describe('a token', () => {
   it('may carry its claims under other names, and its scopes as a list', async () => {
     const names = { tenantClaim: 'https://acme.example/org', nameClaim: 'email', scopesClaim: 'permissions' }
     const edge = await open(names)
-    const claims = { 'https://acme.example/org': 'acme', email: 'a@acme.example', permissions: ['operations:read', 'replay'] }
+    const claims = {
+      'https://acme.example/org': 'acme',
+      email: 'a@acme.example',
+      permissions: ['operations:read', 'replay'],
+    }
     expect(await ask(edge, await sign(claims))).toMatchObject({ status: 200 })
     expect(callerOf(edge)).toEqual({ tenantId: 7, name: 'a@acme.example', scopes: ['operations:read', 'replay'] })
     await edge.app.close()
@@ -155,7 +166,14 @@ describe('a token is refused', () => {
   it('with a symmetric algorithm, or none, whatever else it says', async () => {
     const edge = await open()
     const part = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64url')
-    const claims = { iss: ISSUER, aud: AUDIENCE, sub: 'alice', tenant: 'acme', scope: 'operations:read', exp: now() + 300 }
+    const claims = {
+      iss: ISSUER,
+      aud: AUDIENCE,
+      sub: 'alice',
+      tenant: 'acme',
+      scope: 'operations:read',
+      exp: now() + 300,
+    }
     // the classic: what is public taken for a secret
     const secret = new TextEncoder().encode(JSON.stringify(keys[0]?.jwk))
     const symmetric = await new SignJWT(claims).setProtectedHeader({ alg: 'HS256', kid: 'rsa' }).sign(secret)
@@ -173,11 +191,14 @@ describe('a token is refused', () => {
     await edge.app.close()
   })
 
-  it.each(['a.b', 'a.b.c', 'a.b.c.d', 'eyJhbGciOiJSUzI1NiJ9..', 'x'.repeat(9_000)])('that is none: %s', async (token) => {
-    const edge = await open()
-    expect(await ask(edge, token)).toMatchObject({ status: 401, code: 'unauthenticated' })
-    await edge.app.close()
-  })
+  it.each(['a.b', 'a.b.c', 'a.b.c.d', 'eyJhbGciOiJSUzI1NiJ9..', 'x'.repeat(9_000)])(
+    'that is none: %s',
+    async (token) => {
+      const edge = await open()
+      expect(await ask(edge, token)).toMatchObject({ status: 401, code: 'unauthenticated' })
+      await edge.app.close()
+    },
+  )
 
   it('where none are taken', async () => {
     const edge = await openEdge({ auth: 'keys' })

@@ -35,7 +35,9 @@ describe('a key', () => {
     const [a, b] = [await make(), await make()]
     expect(a.key).toMatch(/^opl_[\w-]{43}$/)
     expect(a.key).not.toBe(b.key)
-    const [row] = await database.query(({ sql }) => sql<{ all: string }>`select string_agg(k::text, ' ') as all from api_keys k`)
+    const [row] = await database.query(
+      ({ sql }) => sql<{ all: string }>`select string_agg(k::text, ' ') as all from api_keys k`,
+    )
     for (const { key } of [a, b]) expect(row?.all).not.toContain(key.slice('opl_'.length))
     expect(row?.all).toContain(hashApiKey(a.key))
   })
@@ -147,9 +149,11 @@ describe('the last use of a key', () => {
 
   test('waits in a list that is bounded', async () => {
     const written: number[] = []
-    const counting = { query: async (work: (connection: unknown) => Promise<unknown>) => {
-      await work({ sql: async (_strings: unknown, tenants: string) => written.push(tenants.split(',').length) })
-    } } as unknown as Database
+    const counting = {
+      query: async (work: (connection: unknown) => Promise<unknown>) => {
+        await work({ sql: async (_strings: unknown, tenants: string) => written.push(tenants.split(',').length) })
+      },
+    } as unknown as Database
     const uses = openKeyUses({ database: counting }, { flushMs: 60_000, waitingMax: 3 })
     for (let key = 0; key < 10; key++) uses.note({ tenantId: 1, id: `key-${key}` })
     await uses.close()

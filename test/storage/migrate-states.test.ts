@@ -266,7 +266,13 @@ test('keys of before the fine scopes keep exactly their rights, and processes of
     expect(fine.get('none')).toEqual([])
     for (const { name, scopes } of rows) expect(scopes).toEqual(expect.arrayContaining(keys[name] ?? []))
     const [bulk] = await sql<{ scopes: string[] }[]>`select requester_scopes as scopes from bulk_actions`
-    expect(knownScopes(bulk?.scopes ?? [])).toEqual(['operations:read', 'operations:write', 'ledger:read', 'replay', 'metrics:read'])
+    expect(knownScopes(bulk?.scopes ?? [])).toEqual([
+      'operations:read',
+      'operations:write',
+      'ledger:read',
+      'replay',
+      'metrics:read',
+    ])
     expect((await sql`select name from tenants order by id`).map(({ name }) => name)).toEqual(['default', 'default-2'])
     // two tenants: nobody can say whose the pause is
     expect(await sql`select paused_tenant_id from operation_types`).toEqual([{ paused_tenant_id: null }])

@@ -87,7 +87,11 @@ export const ROUTE_WALKS: Readonly<Record<string, RouteWalk>> = {
     evidence_ref: 'seen',
   }),
   // no key: the signature is what counts
-  receiveCallback: unnamed(() => '/callbacks/grant', NOT_FOUND, () => ({})),
+  receiveCallback: unnamed(
+    () => '/callbacks/grant',
+    NOT_FOUND,
+    () => ({}),
+  ),
   listDeadLetters: unnamed(({ operation }) => `/dead-letters?operation_id=${operation}`),
   getDeadLetter: named(({ deadLetter }) => `/dead-letters/${deadLetter}`),
   discardDeadLetter: named(({ deadLetter }) => `/dead-letters/${deadLetter}/discard`, reason),
@@ -106,8 +110,16 @@ export const ROUTE_WALKS: Readonly<Record<string, RouteWalk>> = {
   },
   listOperationTypes: unnamed(() => '/operation-types'),
   getOperationType: unnamed(() => '/operation-types/grant'),
-  pauseOperationType: unnamed(() => '/operation-types/approved/pause', 200, () => ({})),
-  resumeOperationType: unnamed(() => '/operation-types/approved/resume', 200, () => ({})),
+  pauseOperationType: unnamed(
+    () => '/operation-types/approved/pause',
+    200,
+    () => ({}),
+  ),
+  resumeOperationType: unnamed(
+    () => '/operation-types/approved/resume',
+    200,
+    () => ({}),
+  ),
   claimWork: held('/worker/claims', ({ worker }) => ({ ...remoteClaim, worker })),
   reportWork: held('/worker/results', ({ lease }) => ({ lease, results: [] })),
   giveBackWork: held('/worker/give-back', ({ lease }) => ({ lease })),

@@ -391,9 +391,12 @@ describe('tokens', () => {
     expect(loadConfig({ ...given, OPLEDGER_JWT_TENANT: 'acme' }, 'api').jwt?.tenant).toBe('acme')
   })
 
-  it.each(['http://127.0.0.1:9/keys', 'http://localhost/keys', 'http://[::1]:9/keys'])('take keys from %s', (jwksUrl) => {
-    expect(loadConfig({ ...given, OPLEDGER_JWT_JWKS_URL: jwksUrl }, 'api').jwt?.jwksUrl).toBe(jwksUrl)
-  })
+  it.each(['http://127.0.0.1:9/keys', 'http://localhost/keys', 'http://[::1]:9/keys'])(
+    'take keys from %s',
+    (jwksUrl) => {
+      expect(loadConfig({ ...given, OPLEDGER_JWT_JWKS_URL: jwksUrl }, 'api').jwt?.jwksUrl).toBe(jwksUrl)
+    },
+  )
 
   it.each<[string, Record<string, string>]>([
     ['OPLEDGER_JWT_JWKS_URL', { OPLEDGER_JWT_JWKS_URL: 'http://id.example/keys' }],
@@ -414,6 +417,8 @@ describe('tokens', () => {
   })
 
   it('are what the command line may come with, too', () => {
-    expect(loadClientSettings({ OPLEDGER_KEY: 'eyJhbGciOiJFUzI1NiJ9.e30.c2ln' }).key).toBe('eyJhbGciOiJFUzI1NiJ9.e30.c2ln')
+    expect(loadClientSettings({ OPLEDGER_KEY: 'eyJhbGciOiJFUzI1NiJ9.e30.c2ln' }).key).toBe(
+      'eyJhbGciOiJFUzI1NiJ9.e30.c2ln',
+    )
   })
 })

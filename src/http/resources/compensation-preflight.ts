@@ -1,7 +1,16 @@
 import { z } from 'zod'
 import type { CompensationPreflightView } from '../../services/preflight-views.ts'
 import type { Principal } from '../../services/principal.ts'
-import { count, figuresShape, headShape, shownCount, toFigures, toHead, toVerdict, verdictShape } from './preflight-parts.ts'
+import {
+  count,
+  figuresShape,
+  headShape,
+  shownCount,
+  toFigures,
+  toHead,
+  toVerdict,
+  verdictShape,
+} from './preflight-parts.ts'
 
 export const CompensationPreflightResource = z
   .object({
@@ -22,13 +31,13 @@ export const toCompensationPreflight = (
 ): z.infer<typeof CompensationPreflightResource> => {
   const shown = shownCount(view, caller)
   return {
-  ...toHead(view, caller),
-  scope: { item_keys: view.scope.itemKeys },
-  compensation_targets: shown(view.compensationTargets),
-  applied_targets: shown(view.appliedTargets),
-  ambiguous_effect_targets: shown(view.ambiguousEffectTargets),
-  ...toFigures(view),
-  no_compensation_reason: view.noCompensationReason,
-  ...toVerdict(view, caller),
-}
+    ...toHead(view, caller),
+    scope: { item_keys: view.scope.itemKeys },
+    compensation_targets: shown(view.compensationTargets),
+    applied_targets: shown(view.appliedTargets),
+    ambiguous_effect_targets: shown(view.ambiguousEffectTargets),
+    ...toFigures(view),
+    no_compensation_reason: view.noCompensationReason,
+    ...toVerdict(view, caller),
+  }
 }

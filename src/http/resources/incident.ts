@@ -1,6 +1,6 @@
 import { z } from 'zod'
-import { INCIDENT_STATUSES } from '../../domain/dead-letter.ts'
 import { lowerEnd } from '../../domain/count-range.ts'
+import { INCIDENT_STATUSES } from '../../domain/dead-letter.ts'
 import { FAILURE_CLASSES } from '../../domain/failure.ts'
 import { formatId } from '../../domain/ids.ts'
 import { toRfc3339 } from '../../domain/times.ts'
@@ -100,21 +100,21 @@ export const toResolvedIncident = (
   const shown = inRanges ? lowerEnd : (exact: number) => exact
   const incident = toIncident(view)
   return {
-  ...incident,
-  count: shown(incident.count),
-  open_count: shown(incident.open_count),
-  operation_count: shown(incident.operation_count),
-  counts_in_ranges: inRanges,
-  preflights: view.preflights.map(({ operationId, targets, scope }) => ({
-    operation_id: formatId('op', operationId),
-    href: `${operationPath(operationId)}/replay-preflight`,
-    scope: {
-      states: scope.states,
-      ...(scope.itemKeys === null ? {} : { item_keys: scope.itemKeys }),
-      ...(scope.failureClasses === null ? {} : { failure_classes: scope.failureClasses }),
-    },
-    targets: shown(targets),
-  })),
-  has_more_preflights: view.hasMorePreflights,
-}
+    ...incident,
+    count: shown(incident.count),
+    open_count: shown(incident.open_count),
+    operation_count: shown(incident.operation_count),
+    counts_in_ranges: inRanges,
+    preflights: view.preflights.map(({ operationId, targets, scope }) => ({
+      operation_id: formatId('op', operationId),
+      href: `${operationPath(operationId)}/replay-preflight`,
+      scope: {
+        states: scope.states,
+        ...(scope.itemKeys === null ? {} : { item_keys: scope.itemKeys }),
+        ...(scope.failureClasses === null ? {} : { failure_classes: scope.failureClasses }),
+      },
+      targets: shown(targets),
+    })),
+    has_more_preflights: view.hasMorePreflights,
+  }
 }

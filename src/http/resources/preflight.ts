@@ -1,7 +1,16 @@
 import { z } from 'zod'
 import type { PreflightView } from '../../services/preflight-views.ts'
 import type { Principal } from '../../services/principal.ts'
-import { count, figuresShape, headShape, shownCount, toFigures, toHead, toVerdict, verdictShape } from './preflight-parts.ts'
+import {
+  count,
+  figuresShape,
+  headShape,
+  shownCount,
+  toFigures,
+  toHead,
+  toVerdict,
+  verdictShape,
+} from './preflight-parts.ts'
 
 export const PreflightResource = z
   .object({
@@ -29,20 +38,20 @@ export const toPreflight = (
 ): z.infer<typeof PreflightResource> => {
   const shown = shownCount(view, caller)
   return {
-  ...toHead(view, caller),
-  scope: {
-    states: view.scope.states,
-    failure_classes: view.scope.failureClasses,
-    item_keys: view.scope.itemKeys,
-  },
-  replay_targets: shown(view.replayTargets),
-  failed_targets: shown(view.failedTargets),
-  confirmed_targets: shown(view.confirmedTargets),
-  ambiguous_effect_targets: shown(view.ambiguousEffectTargets),
-  validation_rejected_targets: shown(view.validationRejectedTargets),
-  unprocessed_targets: shown(view.unprocessedTargets),
-  dead_letter_targets: shown(view.deadLetterTargets),
-  ...toFigures(view),
-  ...toVerdict(view, caller),
-}
+    ...toHead(view, caller),
+    scope: {
+      states: view.scope.states,
+      failure_classes: view.scope.failureClasses,
+      item_keys: view.scope.itemKeys,
+    },
+    replay_targets: shown(view.replayTargets),
+    failed_targets: shown(view.failedTargets),
+    confirmed_targets: shown(view.confirmedTargets),
+    ambiguous_effect_targets: shown(view.ambiguousEffectTargets),
+    validation_rejected_targets: shown(view.validationRejectedTargets),
+    unprocessed_targets: shown(view.unprocessedTargets),
+    dead_letter_targets: shown(view.deadLetterTargets),
+    ...toFigures(view),
+    ...toVerdict(view, caller),
+  }
 }

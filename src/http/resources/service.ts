@@ -51,7 +51,9 @@ export const HealthReportResource = z
         verdict: openEnum(['ok', 'alarm', 'no_data'], 'The worst of the figures.'),
         counts_in_ranges: z
           .boolean()
-          .describe('The type shows ranges of counts to callers without ledger:read: each is the lower end of its range.'),
+          .describe(
+            'The type shows ranges of counts to callers without ledger:read: each is the lower end of its range.',
+          ),
         figures: z.array(Figure).describe('What a small team reads in five minutes.'),
         cancel_contract: z.array(Figure).describe('What is promised about cancels and about what is not known.'),
       }),

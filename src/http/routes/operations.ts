@@ -105,7 +105,9 @@ const ListQuery = z
     created_before: timeField.optional(),
     replay_of: filterField.optional().describe('The id of an operation.'),
     item_key: filterField.optional().describe('Operations that have an item with this key; takes ledger:read.'),
-    effect_key: filterField.optional().describe('The operation that was the last to send this effect; takes ledger:read.'),
+    effect_key: filterField
+      .optional()
+      .describe('The operation that was the last to send this effect; takes ledger:read.'),
     ...pageFields,
   })
   .catchall(z.string())
