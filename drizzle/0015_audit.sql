@@ -57,3 +57,7 @@ BEGIN
 END $$;
 CREATE TRIGGER audit_retention_bounded AFTER DELETE ON audit_entries
   REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION audit_retention_bounded();
+--> statement-breakpoint
+-- Whoever could turn kill switches may see who did what.
+UPDATE api_keys SET scopes = scopes || '{audit:read}'
+WHERE 'types:admin' = ANY (scopes) AND 'audit:read' <> ALL (scopes);

@@ -109,7 +109,7 @@ await runEntry(async () => {
       const cutOff = setTimeout(() => server.server.closeAllConnections(), CLOSE_PATIENCE_MS)
       await server.close()
       clearTimeout(cutOff)
-      services.close()
+      await services.close()
       await wakeUps.close()
       await database.close()
       await types.close()

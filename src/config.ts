@@ -5,6 +5,7 @@ import { z } from 'zod'
 import { AUDIT_DAYS_DEFAULT, AUDIT_DAYS_MIN } from './domain/audit.ts'
 import { ConfigurationError } from './domain/errors.ts'
 import { type PrivateAddresses, parseWebhookSecrets, WEBHOOK_SECRETS_MAX } from './domain/webhook.ts'
+import type { TokenSettings } from './http/tokens.ts'
 import type { ObjectStoreSettings } from './objects/object-store.ts'
 import type { TracingSettings } from './tracing.ts'
 
@@ -41,6 +42,8 @@ export interface Config {
   /** Where clients reach the api, without a trailing slash; null: URLs in answers are relative. */
   readonly publicUrl: string | null
   readonly auth: 'keys' | 'off'
+  /** Of whom tokens (JWTs) are taken besides keys; null: of nobody. */
+  readonly jwt: TokenSettings | null
   readonly logLevel: LogLevel
   /** Absolute paths of type files; empty: the built-in examples. */
   readonly types: readonly string[]
@@ -93,6 +96,13 @@ const KNOWN_OPLEDGER_KEYS = [
   WEBHOOK_SECRET,
   'OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES',
   'OPLEDGER_AUDIT_DAYS',
+  'OPLEDGER_JWT_ISSUER',
+  'OPLEDGER_JWT_AUDIENCE',
+  'OPLEDGER_JWT_JWKS_URL',
+  'OPLEDGER_JWT_TENANT',
+  'OPLEDGER_JWT_TENANT_CLAIM',
+  'OPLEDGER_JWT_NAME_CLAIM',
+  'OPLEDGER_JWT_SCOPES_CLAIM',
 ]
 /** Those whose value may stand in a file. */
 const SECRET_KEYS = ['DATABASE_URL', CLIENT_KEY, WEBHOOK_SECRET, DOWNLOAD_SECRET, S3_SECRET, OTEL_HEADERS]
@@ -112,6 +122,8 @@ const oneOf = <const T extends readonly [string, ...string[]]>(values: T) =>
   z.enum(values, { error: (issue) => `"${String(issue.input)}" is not one of ${values.join(', ')}` })
 
 const parseUrl = (text: string): URL | null => (URL.canParse(text) ? new URL(text) : null)
+
+const claimName = z.string().regex(/^[\x21-\x7e]{1,128}$/, { error: 'is not the name of a claim' })
 
 const settings = z.object({
   // The value is never repeated in the message: it carries a password.
@@ -176,11 +188,30 @@ const settings = z.object({
     .optional(),
   OTEL_SERVICE_NAME: z.string().max(255).default('opledger'),
   OTEL_SDK_DISABLED: oneOf(['true', 'false']).default('false'),
+  OPLEDGER_JWT_ISSUER: z.string().optional(),
+  OPLEDGER_JWT_AUDIENCE: z.string().optional(),
+  OPLEDGER_JWT_JWKS_URL: z
+    .string()
+    .refine((text) => isSafeUrl(parseUrl(text)), {
+      error: 'is not an https URL without credentials (http is for loopback addresses only)',
+    })
+    .optional(),
+  OPLEDGER_JWT_TENANT: z.string().optional(),
+  OPLEDGER_JWT_TENANT_CLAIM: claimName.optional(),
+  OPLEDGER_JWT_NAME_CLAIM: claimName.default('sub'),
+  OPLEDGER_JWT_SCOPES_CLAIM: claimName.default('scope'),
   WORKERS: wholeNumber(1, 64, 1),
   WORKER_CONCURRENCY: wholeNumber(1, 256, 8),
 })
 
 const isLoopback = (host: string): boolean => host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host)
+
+/** Nobody on the way can change what comes from there. */
+const isSafeUrl = (url: URL | null): boolean =>
+  url !== null &&
+  url.username === '' &&
+  url.password === '' &&
+  (url.protocol === 'https:' || (url.protocol === 'http:' && isLoopback(url.hostname.replace(/^\[|\]$/g, ''))))
 
 /** Where a client on this machine reaches the api, without a trailing slash. */
 export const localUrl = (host: string, port: number): string => {
@@ -287,6 +318,43 @@ const decode = (text: string): string => {
   }
 }
 
+const TENANT_CLAIM_DEFAULT = 'tenant'
+
+const tokenSettingsOf = (
+  values: Settings,
+  given: Record<string, string>,
+  auth: Config['auth'],
+): TokenSettings | null => {
+  const { OPLEDGER_JWT_ISSUER: issuer, OPLEDGER_JWT_AUDIENCE: audience, OPLEDGER_JWT_JWKS_URL: jwksUrl } = values
+  const set = Object.keys(given).find((key) => key.startsWith('OPLEDGER_JWT_'))
+  if (set === undefined) return null
+  if (auth === 'off') throw new ConfigurationError(`${set}: has no meaning with AUTH=off; use AUTH=keys`)
+  if (issuer === undefined || audience === undefined || jwksUrl === undefined) {
+    const missing =
+      issuer === undefined
+        ? 'OPLEDGER_JWT_ISSUER'
+        : audience === undefined
+          ? 'OPLEDGER_JWT_AUDIENCE'
+          : 'OPLEDGER_JWT_JWKS_URL'
+    throw new ConfigurationError(
+      `${missing}: is needed to take tokens: the issuer, the audience and the URL of the keys`,
+    )
+  }
+  const { OPLEDGER_JWT_TENANT: tenant = null, OPLEDGER_JWT_TENANT_CLAIM: tenantClaim } = values
+  if (tenant !== null && tenantClaim !== undefined) {
+    throw new ConfigurationError('OPLEDGER_JWT_TENANT_CLAIM: has no meaning beside OPLEDGER_JWT_TENANT')
+  }
+  return Object.freeze({
+    issuer,
+    audience,
+    jwksUrl,
+    tenant,
+    tenantClaim: tenantClaim ?? TENANT_CLAIM_DEFAULT,
+    nameClaim: values.OPLEDGER_JWT_NAME_CLAIM,
+    scopesClaim: values.OPLEDGER_JWT_SCOPES_CLAIM,
+  })
+}
+
 /** `<KEY>_FILE` of a known secret is known too. */
 const isKnownKey = (key: string): boolean =>
   key.startsWith(SECRET_PREFIX) ||
@@ -388,6 +456,7 @@ export function loadConfig(env: Environment, process: ProcessKind): Config {
     port: values.PORT,
     publicUrl: values.PUBLIC_URL?.replace(/\/+$/, '') ?? null,
     auth,
+    jwt: tokenSettingsOf(values, given, auth),
     logLevel: values.LOG_LEVEL,
     types: Object.freeze(
       values.OPLEDGER_TYPES.split(',')
@@ -444,11 +513,14 @@ export const childEnvironment = (decided: {
   }
 }
 
+/** An API key or, in three parts, a token. */
+const CREDENTIAL = /^(opl_[\x21-\x7e]+|[\w-]+\.[\w-]+\.[\w-]+)$/
+
 /** How the command line reaches a service. */
 export interface ClientSettings {
   /** Without a trailing slash. */
   readonly url: string
-  /** An API key; null: the service runs without keys. */
+  /** An API key or a token; null: the service runs without keys. */
   readonly key: string | null
 }
 
@@ -479,8 +551,10 @@ export const loadClientSettings = (
   }
   const key = given.key ?? readSecret(set, CLIENT_KEY) ?? null
   // The value is never repeated.
-  if (key !== null && !/^opl_[\x21-\x7e]+$/.test(key)) {
-    throw new ConfigurationError(`${given.key === undefined ? CLIENT_KEY : '--key'}: is not an API key (opl_…)`)
+  if (key !== null && !CREDENTIAL.test(key)) {
+    throw new ConfigurationError(
+      `${given.key === undefined ? CLIENT_KEY : '--key'}: is not an API key (opl_…), nor a JWT`,
+    )
   }
   return Object.freeze({ url: url.replace(/\/+$/, ''), key })
 }

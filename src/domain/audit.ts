@@ -32,7 +32,9 @@ export const AUDIT_ACTIONS = [
   'callback.receive',
   'worker.register',
   'api_key.create',
+  'api_key.rotate',
   'api_key.revoke',
+  'tenant.create',
   'database.restored',
 ] as const
 export type AuditAction = (typeof AUDIT_ACTIONS)[number]
@@ -48,6 +50,7 @@ export type AuditSubjectKind =
   | 'callback'
   | 'worker'
   | 'api_key'
+  | 'tenant'
   | 'database'
 
 /**

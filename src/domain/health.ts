@@ -120,6 +120,16 @@ const CANCEL_GAUGES: readonly Gauge[] = [
   },
 ]
 
+/** Figures that count items, effects, rows or cases. */
+export const COUNT_FIGURES: ReadonlySet<string> = new Set([
+  'dead_letters',
+  'new_effects_after_cancel',
+  'ledger_rows_missing',
+  'cases_open_over_24h',
+])
+/** Figures that are shares of such counts. */
+export const RATIO_FIGURES: ReadonlySet<string> = new Set(['retry_rate', 'uncertain_ratio'])
+
 const judge = (gauges: readonly Gauge[], figures: HealthFigures): HealthVerdict[] =>
   gauges.map(({ figure, threshold, firstAction, value, isAlarm }) => {
     const actual = value(figures)

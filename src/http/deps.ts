@@ -68,6 +68,7 @@ import type {
 } from '../services/views.ts'
 import type { WebhookDeliveryView } from '../services/webhook-views.ts'
 import type { Tracing } from '../tracing.ts'
+import type { TokenSettings } from './tokens.ts'
 
 /**
  * All the http layer knows of the rest. Ids are uuids. Reads answer null for what does not exist in the caller's tenant;
@@ -247,8 +248,10 @@ export interface Services {
   /** `keyHash` is the hex SHA-256 of the bearer key; answers with the stored hash, which http compares in constant time. */
   authenticate(keyHash: string): Promise<{ principal: Principal; keyHash: string } | null>
   readiness(): Promise<ReadinessView>
-  /** Gauges for `/metrics`, over all tenants; cached for some seconds by the caller. */
-  measure(): Promise<Gauge[]>
+  /** The tenant that a token names; null: there is none. */
+  findTenant(name: string): Promise<number | null>
+  /** Gauges for `/metrics`: of the tenant or, with `metrics:service`, of the whole service; cached for some seconds by the caller. */
+  measure(principal: Principal): Promise<Gauge[]>
 }
 
 /** Owned by the entry file: it says `draining` first, serves on for the grace time, then closes the server. */
@@ -258,6 +261,8 @@ export interface ServerState {
 
 export interface HttpConfig {
   auth: 'keys' | 'off'
+  /** Of whom tokens are taken besides keys; null or absent: of nobody. */
+  jwt?: TokenSettings | null
   /** Without a slash at the end; null: URLs in answers are relative. */
   publicUrl: string | null
 }

@@ -1,6 +1,6 @@
 import type { FastifyRequest } from 'fastify'
 import { type AuditAuthor, traceIdOf } from '../domain/audit.ts'
-import type { Scope } from '../services/principal.ts'
+import type { Scope } from '../domain/scope.ts'
 import type { HttpConfig } from './deps.ts'
 
 /** How a request came in, for the audit: the caller was let in with it before. */

@@ -12,6 +12,7 @@ import { documentOptions, toDocument } from './document.ts'
 import { makeErrorHandler } from './errors.ts'
 import { addHooks, parseQuerySafely } from './hooks.ts'
 import { parseJsonBody } from './json-body.ts'
+import { KnownScrapers } from './known-scrapers.ts'
 import {
   CONNECTION_TIMEOUT_MS,
   HEADERS_TIMEOUT_MS,
@@ -43,6 +44,7 @@ import { addUploadRoutes } from './routes/uploads.ts'
 import { addWebhookDeliveryRoutes } from './routes/webhook-deliveries.ts'
 import { addWorkRoutes } from './routes/work.ts'
 import { makeClientErrorHandler, watchSockets } from './socket-errors.ts'
+import { openTokenVerifier } from './tokens.ts'
 import { traceRequests } from './trace-context.ts'
 import { validatorCompiler } from './validation.ts'
 import { Waiters } from './waiters.ts'
@@ -129,7 +131,9 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
   const metrics = new Metrics(deps.services)
   metrics.watch(app)
   traceRequests(app, deps.tracing)
-  addHooks(app, deps, allowed)
+  const { jwt = null } = deps.config
+  const tokens = jwt === null ? null : await openTokenVerifier(jwt)
+  addHooks(app, { ...deps, tokens, scrapers: new KnownScrapers() }, allowed)
   endSlowBodies(app)
   await app.register(helmet, SECURITY_HEADERS)
   await app.register(swagger, documentOptions(publicUrl))

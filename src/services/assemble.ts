@@ -21,6 +21,7 @@ import {
 import { claimWork } from './claim-work.ts'
 import { compensateOperation } from './compensate.ts'
 import type { ServiceContext } from './context.ts'
+import { gaugesInRanges } from './count-ranges.ts'
 import { discard, getDeadLetter, listDeadLetters } from './dead-letters.ts'
 import { decideApproval } from './decide-approval.ts'
 import { getOperation, openStateReader } from './get-operation.ts'
@@ -28,11 +29,12 @@ import { openHealthGauges } from './health-gauges.ts'
 import { healthReport } from './health-report.ts'
 import { getIncident, listIncidents, resolveIncident } from './incidents.ts'
 import { listItemHistory } from './item-history.ts'
+import { openKeyUses } from './key-uses.ts'
 import { listOperations } from './list-operations.ts'
 import { listCheckpoints, listEvents, listItems, listLedger, streamItems, streamLedger } from './list-outcomes.ts'
 import { listWorkers } from './list-workers.ts'
 import { lookupCase } from './lookup-case.ts'
-import { measure } from './measure.ts'
+import { measure, measureOperations } from './measure.ts'
 import { getOperationType, listOperationTypes, pauseOperationType, resumeOperationType } from './operation-types.ts'
 import { operationView } from './operation-view.ts'
 import { preflightCompensation } from './preflight-compensation.ts'
@@ -90,6 +92,7 @@ import { startDraft } from './start-draft.ts'
 import { cancelOperation, pauseOperation, resumeOperation } from './stop.ts'
 import { openSubmissionWriter } from './submission-writer.ts'
 import { submitOperation } from './submit.ts'
+import { openTenantNames } from './tenants.ts'
 import { openPulseReader } from './type-pulse.ts'
 import { uploadItems } from './upload-items.ts'
 import type { CaseView, OperationView } from './views.ts'
@@ -113,6 +116,8 @@ export const assembleServices = (
   const waiter = openChangeWaiter(context)
   const work = { ...base, tokenKey: openTokenKey(base) }
   const health = openHealthGauges(context)
+  const keyUses = openKeyUses(base)
+  const tenantNames = openTenantNames(base.database)
 
   const view = async (state: OperationState): Promise<OperationView> =>
     operationView(state, context.types.get(state.type), await context.readPulse(state.type, state.typeVersion))
@@ -248,9 +253,18 @@ export const assembleServices = (
     giveBackWork: (principal: Principal, request: GiveBackWorkRequest) => giveBackWork(work, principal, request),
     beatWork: (principal: Principal, request: WorkHeartbeatRequest) => beatWork(work, principal, request),
     healthReport: (principal: Principal) => healthReport(context, principal),
-    authenticate: (keyHash: string) => authenticate(context, keyHash),
+    authenticate: (keyHash: string) => authenticate({ ...base, keyUses }, keyHash),
+    findTenant: (name: string) => tenantNames.find(name),
     readiness: () => readiness(context),
-    measure: async () => [...(await measure(context)), ...(await health.read())],
-    close: () => waiter.close(),
+    async measure(principal: Principal) {
+      const gauges = principal.scopes.includes('metrics:service')
+        ? [...(await measure(context)), ...(await health.read())]
+        : await measureOperations(context, principal.tenantId)
+      return principal.scopes.includes('ledger:read') ? gauges : gaugesInRanges(gauges, context.types)
+    },
+    async close() {
+      waiter.close()
+      await keyUses.close()
+    },
   }
 }

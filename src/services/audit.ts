@@ -14,6 +14,15 @@ export const authorOf = ({ name, origin }: Pick<Principal, 'name' | 'origin'>): 
   traceId: origin?.traceId ?? null,
 })
 
+/** Whoever has the database, and says no more. */
+export const UNNAMED: AuditAuthor = {
+  actor: 'unnamed',
+  auth: 'command_line',
+  scope: null,
+  requestId: null,
+  traceId: null,
+}
+
 /** The entry of what a caller is about to do. */
 export const auditEntry = (
   author: AuditAuthor,

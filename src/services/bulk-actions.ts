@@ -29,7 +29,7 @@ import { canonicalHash } from './canonical-hash.ts'
 import type { ServiceContext } from './context.ts'
 import { readPage } from './paging.ts'
 import { replayScopeOf } from './preflight-replay.ts'
-import type { Principal } from './principal.ts'
+import { type Principal, requireScope } from './principal.ts'
 import type {
   BulkActionFilters,
   BulkActionPosition,
@@ -60,6 +60,7 @@ export const createBulkAction = async (
   principal: Principal,
   request: BulkActionRequest,
 ): Promise<{ action: BulkActionView; replayed: boolean }> => {
+  requireActionScope(principal, request.action)
   const requestHash = canonicalHash(request.body)
   for (let tries = 0; tries < KEY_TRIES_MAX; tries++) {
     const earlier = await findOwner(context, principal, request.idempotencyKey, requestHash)
@@ -71,6 +72,18 @@ export const createBulkAction = async (
     if (id) return { action: bulkActionView(await read(context, principal, id)), replayed: false }
   }
   throw keyKeepsChanging()
+}
+
+/** Each target is worked on as by its own route, so whoever may not use that may not start this. */
+const requireActionScope = (principal: Principal, action: BulkActionRequest['action']): void => {
+  switch (action) {
+    case 'cancel':
+      requireScope(principal, 'operations:write')
+      return
+    case 'replay':
+      requireScope(principal, 'replay')
+      return
+  }
 }
 
 /** The id of the new bulk action. Null: its idempotency key is taken. */
@@ -222,7 +235,8 @@ export const startBulk = async (
   { reason }: { reason: string | null },
 ): Promise<BulkActionView> => {
   for (let tries = 0; tries < TRIES_MAX; tries++) {
-    const { status, expired } = await read(context, principal, id)
+    const { action, status, expired } = await read(context, principal, id)
+    requireActionScope(principal, action)
     switch (startDecision(status, expired)) {
       case 'not-startable':
         throw refused(

@@ -1,3 +1,4 @@
+import { areCountsSensitive } from '../domain/count-range.ts'
 import { type HealthVerdict, judgeHealth, type Verdict } from '../domain/health.ts'
 import { RATE_CALLS_MIN } from '../domain/replay.ts'
 import type { Connection } from '../storage/connection.ts'
@@ -75,6 +76,7 @@ export const judgeTenant = async (
     })
     return {
       type: standing.type,
+      countsSensitive: areCountsSensitive(type),
       verdict: worst([...health, ...cancelContract]),
       figures: health,
       cancelContract,

@@ -12,17 +12,17 @@ type TypesContext = Pick<ServiceContext, 'database' | 'types' | 'wakeUps'>
 
 const P95_MINUTES = 60
 
-const readMeasured = ({ database }: TypesContext) =>
+const readMeasured = ({ database }: TypesContext, { tenantId }: Principal) =>
   database.query(async (connection) => {
-    const [pauses, windows] = await Promise.all([listPausedTypes(connection), readTypeWindows(connection, P95_MINUTES)])
+    const [pauses, windows] = await Promise.all([
+      listPausedTypes(connection, tenantId),
+      readTypeWindows(connection, P95_MINUTES),
+    ])
     return { pauses: new Map(pauses.map((pause) => [pause.name, pause])), windows }
   })
 
-export const listOperationTypes = async (
-  context: TypesContext,
-  _principal: Principal,
-): Promise<OperationTypeView[]> => {
-  const { pauses, windows } = await readMeasured(context)
+export const listOperationTypes = async (context: TypesContext, principal: Principal): Promise<OperationTypeView[]> => {
+  const { pauses, windows } = await readMeasured(context, principal)
   return context.types
     .list()
     .sort((a, b) => (a.name < b.name ? -1 : 1))
@@ -31,12 +31,12 @@ export const listOperationTypes = async (
 
 export const getOperationType = async (
   context: TypesContext,
-  _principal: Principal,
+  principal: Principal,
   name: string,
 ): Promise<OperationTypeView | null> => {
   const type = context.types.get(name)
   if (type === undefined) return null
-  const { pauses, windows } = await readMeasured(context)
+  const { pauses, windows } = await readMeasured(context, principal)
   return toView(type, pauses.get(name), windows.get(name)?.p95Ms ?? null)
 }
 
@@ -114,6 +114,7 @@ const toView = (type: OperationType, pause: TypePauseRow | undefined, p95Ms: num
     maxCancelMs: type.maxCancelMs,
     retry: type.retry,
     stopIf: type.stopIf,
+    counts: type.counts,
     retention: type.retention,
     compensation: type.compensation,
     noCompensationReason: type.noCompensationReason,

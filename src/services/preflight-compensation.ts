@@ -2,7 +2,7 @@
  * The preflight of a compensation: what it would take back and what forbids it, recorded. It changes nothing else, so a crash
  * at any line costs a question. Its facts and their hash are those of compensation-judgement.ts.
  */
-
+import { areCountsSensitive } from '../domain/count-range.ts'
 import { AppError } from '../domain/errors.ts'
 import { formatId } from '../domain/ids.ts'
 import { type CompensationScope, insertPreflight } from '../storage/preflights.ts'
@@ -33,7 +33,12 @@ export const preflightCompensation = async (
   const { tenantId } = principal
   const scope = scopeOf(request)
   return database.query(async (connection) => {
-    const { facts, answer, factsHash } = await judgeCompensation(connection, types, { tenantId, operationId }, scope)
+    const { facts, type, answer, factsHash } = await judgeCompensation(
+      connection,
+      types,
+      { tenantId, operationId },
+      scope,
+    )
     refuseUnknownKeys(facts, request.scope?.itemKeys ?? null)
     const recorded = await insertPreflight(connection, {
       tenantId,
@@ -53,6 +58,6 @@ export const preflightCompensation = async (
           )
         : null,
     })
-    return { ...recorded, operationId, factsHash, scope, ...answer }
+    return { ...recorded, operationId, factsHash, countsSensitive: areCountsSensitive(type), scope, ...answer }
   })
 }

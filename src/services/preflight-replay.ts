@@ -6,7 +6,7 @@
  *
  * Rates are not in it: they change by the minute and are evaluated anew when the replay is asked for and while it runs.
  */
-
+import { areCountsSensitive } from '../domain/count-range.ts'
 import { AppError, type Fault } from '../domain/errors.ts'
 import { FAILURE_CLASSES, type FailureClass, permits } from '../domain/failure.ts'
 import { formatId } from '../domain/ids.ts'
@@ -77,7 +77,12 @@ export const preflightReplay = async (
   const { tenantId } = principal
   const asked = replayScopeOf(request)
   return database.query(async (connection) => {
-    const { scope, facts, answer, factsHash } = await judgeReplay(connection, types, { tenantId, operationId }, asked)
+    const { scope, facts, type, answer, factsHash } = await judgeReplay(
+      connection,
+      types,
+      { tenantId, operationId },
+      asked,
+    )
     refuseUnknownKeys(facts, request.scope?.itemKeys ?? null)
     const recorded = await insertPreflight(connection, {
       tenantId,
@@ -95,6 +100,6 @@ export const preflightReplay = async (
         null,
       ),
     })
-    return { ...recorded, operationId, factsHash, scope, ...answer }
+    return { ...recorded, operationId, factsHash, countsSensitive: areCountsSensitive(type), scope, ...answer }
   })
 }

@@ -38,6 +38,9 @@ export const apiKeys = pgTable(
     expiresAt: timestamp('expires_at', { withTimezone: true, mode: 'string' }),
     revokedAt: timestamp('revoked_at', { withTimezone: true, mode: 'string' }),
     lastUsedAt: timestamp('last_used_at', { withTimezone: true, mode: 'string' }),
+    previousHash: text('previous_hash'),
+    previousUntil: timestamp('previous_until', { withTimezone: true, mode: 'string' }),
+    rotatedAt: timestamp('rotated_at', { withTimezone: true, mode: 'string' }),
   },
   (table) => [primaryKey({ columns: [table.tenantId, table.id], name: 'api_keys_pkey' })],
 )
@@ -50,6 +53,7 @@ export const operationTypes = pgTable('operation_types', {
   pausedAt: timestamp('paused_at', { withTimezone: true, mode: 'string' }),
   pausedBy: text('paused_by'),
   pausedReason: text('paused_reason'),
+  pausedTenantId: integer('paused_tenant_id'),
 })
 
 export const operations = pgTable(

@@ -54,7 +54,7 @@ export interface NewUpload extends UploadKey {
 export type Begun =
   | { kind: 'begun'; fromOrd: number; type: string; typeVersion: number; rootId: string }
   /** The key was used before. */
-  | { kind: 'done'; added: number; total: number; requestHash: string }
+  | { kind: 'done'; type: string; added: number; total: number; requestHash: string }
   | { kind: 'no-operation' }
   | { kind: 'not-draft'; status: string }
   | { kind: 'changed'; version: number }
@@ -80,7 +80,7 @@ export const beginUpload = (database: Database, upload: NewUpload): Promise<Begu
       select added, from_ord + added as total, request_hash as "requestHash" from operation_uploads
       where tenant_id = ${tenantId} and operation_id = ${operationId}::uuid and state = 'done'
         and upload_key = ${upload.idempotencyKey}`
-    if (done) return { kind: 'done', ...done }
+    if (done) return { kind: 'done', type: draft.type, ...done }
     if (draft.status !== 'draft') return { kind: 'not-draft', status: draft.status }
     if (upload.ifMatchVersion !== null && upload.ifMatchVersion !== draft.version) {
       return { kind: 'changed', version: draft.version }

@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { AUDIT_DAYS_MIN, type AuditEntry } from '../../src/domain/audit.ts'
 import { auditRetention } from '../../src/maintenance/audit-retention.ts'
-import { createApiKey, endApiKey } from '../../src/services/api-keys.ts'
+import { createApiKey, endApiKey, renewApiKey } from '../../src/services/api-keys.ts'
 import { auditEntry } from '../../src/services/audit.ts'
 import { listAuditRows, purgeAudit } from '../../src/storage/audit.ts'
 import { type Database, openDatabase } from '../../src/storage/database.ts'
@@ -114,20 +114,22 @@ describe('an entry', () => {
   })
 
   test('of the command line names its user: keys, and a restore, which every tenant is told of', async () => {
-    const made = await createApiKey(database, { name: 'billing', scopes: ['read'], expiresInDays: 9 }, author)
-    expect(await endApiKey(database, made.id, author)).toBe(true)
-    expect(await endApiKey(database, made.id, author)).toBe(false)
+    const made = await createApiKey(database, { name: 'billing', scopes: ['operations:read'], expiresInDays: 9 }, author)
+    const key = { id: made.id, tenantId: null }
+    expect(await renewApiKey(database, key, { graceHours: 1, expiresInDays: null }, author)).not.toBeNull()
+    expect(await endApiKey(database, key, author)).toBe(true)
+    expect(await endApiKey(database, key, author)).toBe(false)
     await database.query(({ sql }) => sql`insert into tenants (id, name) values (7, 'seven')`)
     const audit = auditEntry(author, 'database.restored', ['database', 'opledger'], null)
     await recordRestore(database, { doubtDays: 1, audit })
     const entries = await list()
-    expect(entries.map(({ action }) => action)).toEqual(['database.restored', 'api_key.revoke', 'api_key.create'])
-    expect(entries[2]).toMatchObject({
+    expect(entries.map(({ action }) => action)).toEqual(['database.restored', 'api_key.revoke', 'api_key.rotate', 'api_key.create'])
+    expect(entries[3]).toMatchObject({
       actor: 'root@host',
       auth: 'command_line',
       subjectKind: 'api_key',
       subjectId: made.id,
-      details: { name: 'billing', scopes: 'read', expires_in_days: 9 },
+      details: { name: 'billing', scopes: 'operations:read', expires_in_days: 9 },
     })
     expect(JSON.stringify(entries)).not.toContain(made.key)
     expect(await list(7)).toMatchObject([{ action: 'database.restored' }])

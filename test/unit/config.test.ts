@@ -389,3 +389,71 @@ describe('audit and traces', () => {
     expect(() => loadConfig(bad, 'api')).toThrow(/^OTEL_EXPORTER_OTLP_HEADERS: (?!.*hunter2)/)
   })
 })
+
+describe('tokens', () => {
+  const given = {
+    DATABASE_URL: url,
+    OPLEDGER_JWT_ISSUER: 'https://id.example/',
+    OPLEDGER_JWT_AUDIENCE: 'ops',
+    OPLEDGER_JWT_JWKS_URL: 'https://id.example/keys',
+  }
+
+  it('are taken of nobody unless told', () => {
+    expect(loadConfig({}, 'start').jwt).toBeNull()
+    expect(loadConfig({ DATABASE_URL: url, OPLEDGER_JWT_ISSUER: '' }, 'api').jwt).toBeNull()
+  })
+
+  it('have claims with usual names, or with those that are set', () => {
+    expect(loadConfig(given, 'api').jwt).toEqual({
+      issuer: 'https://id.example/',
+      audience: 'ops',
+      jwksUrl: 'https://id.example/keys',
+      tenant: null,
+      tenantClaim: 'tenant',
+      nameClaim: 'sub',
+      scopesClaim: 'scope',
+    })
+    const others = {
+      OPLEDGER_JWT_TENANT_CLAIM: 'https://acme.example/org',
+      OPLEDGER_JWT_NAME_CLAIM: 'email',
+      OPLEDGER_JWT_SCOPES_CLAIM: 'permissions',
+    }
+    expect(loadConfig({ ...given, ...others }, 'api').jwt).toMatchObject({
+      tenantClaim: 'https://acme.example/org',
+      nameClaim: 'email',
+      scopesClaim: 'permissions',
+    })
+    expect(loadConfig({ ...given, OPLEDGER_JWT_TENANT: 'acme' }, 'api').jwt?.tenant).toBe('acme')
+  })
+
+  it.each(['http://127.0.0.1:9/keys', 'http://localhost/keys', 'http://[::1]:9/keys'])(
+    'take keys from %s',
+    (jwksUrl) => {
+      expect(loadConfig({ ...given, OPLEDGER_JWT_JWKS_URL: jwksUrl }, 'api').jwt?.jwksUrl).toBe(jwksUrl)
+    },
+  )
+
+  it.each<[string, Record<string, string>]>([
+    ['OPLEDGER_JWT_JWKS_URL', { OPLEDGER_JWT_JWKS_URL: 'http://id.example/keys' }],
+    ['OPLEDGER_JWT_JWKS_URL', { OPLEDGER_JWT_JWKS_URL: 'http://127.0.0.1.evil.example/keys' }],
+    ['OPLEDGER_JWT_JWKS_URL', { OPLEDGER_JWT_JWKS_URL: 'https://me:hunter2@id.example/keys' }],
+    ['OPLEDGER_JWT_JWKS_URL', { OPLEDGER_JWT_JWKS_URL: 'file:///keys' }],
+    ['OPLEDGER_JWT_JWKS_URL', { OPLEDGER_JWT_JWKS_URL: '' }],
+    ['OPLEDGER_JWT_ISSUER', { OPLEDGER_JWT_ISSUER: '' }],
+    ['OPLEDGER_JWT_AUDIENCE', { OPLEDGER_JWT_AUDIENCE: '' }],
+    ['OPLEDGER_JWT_TENANT_CLAIM', { OPLEDGER_JWT_TENANT: 'acme', OPLEDGER_JWT_TENANT_CLAIM: 'org' }],
+    ['OPLEDGER_JWT_NAME_CLAIM', { OPLEDGER_JWT_NAME_CLAIM: 'a b' }],
+    ['OPLEDGER_JWT_\\w+', { AUTH: 'off' }],
+    ['OPLEDGER_JWT_SECRET', { OPLEDGER_JWT_SECRET: 'x' }],
+  ])('stop the start with one line that names %s', (name, change) => {
+    const wrong = () => loadConfig({ ...given, ...change }, 'api')
+    expect(wrong).toThrow(ConfigurationError)
+    expect(wrong).toThrow(new RegExp(`^${name}: [^\\n]+$`))
+  })
+
+  it('are what the command line may come with, too', () => {
+    expect(loadClientSettings({ OPLEDGER_KEY: 'eyJhbGciOiJFUzI1NiJ9.e30.c2ln' }).key).toBe(
+      'eyJhbGciOiJFUzI1NiJ9.e30.c2ln',
+    )
+  })
+})

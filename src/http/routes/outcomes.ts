@@ -44,7 +44,7 @@ const addItems = (app: App, { services }: RouteDeps): void => {
   app.get(
     '/operations/:id/items',
     {
-      config: { access: 'read', produces: [JSON_TYPE, NDJSON, CSV] },
+      config: { access: 'ledger:read', produces: [JSON_TYPE, NDJSON, CSV] },
       schema: {
         tags: TAGS,
         operationId: 'listItems',
@@ -85,7 +85,7 @@ const addLedger = (app: App, { services }: RouteDeps): void => {
   app.get(
     '/operations/:id/ledger',
     {
-      config: { access: 'read', produces: [JSON_TYPE, NDJSON, CSV] },
+      config: { access: 'ledger:read', produces: [JSON_TYPE, NDJSON, CSV] },
       schema: {
         tags: TAGS,
         operationId: 'listLedger',
@@ -122,7 +122,7 @@ const addCheckpoints = (app: App, { services }: RouteDeps): void => {
   app.get(
     '/operations/:id/checkpoints',
     {
-      config: { access: 'read', produces: [JSON_TYPE] },
+      config: { access: 'ledger:read', produces: [JSON_TYPE] },
       schema: {
         tags: TAGS,
         operationId: 'listCheckpoints',
@@ -146,13 +146,13 @@ const addEvents = (app: App, { services, waiters }: RouteDeps): void => {
   app.get(
     '/operations/:id/events',
     {
-      config: { access: 'read', produces: [JSON_TYPE, EVENT_STREAM] },
+      config: { access: 'operations:read', produces: [JSON_TYPE, EVENT_STREAM] },
       schema: {
         tags: TAGS,
         operationId: 'listEvents',
         summary: 'What happened to the operation',
         description:
-          'With `Accept: text/event-stream` a stream of Server-Sent Events: `Last-Event-ID` resumes, and it ends after the final state. Between the events, `progress` frames (without an id, at most one a second) tell `status`, `version`, `counts`, `progress` and `stuck_signals`. It may end earlier, to be resumed; 204 says that everything was told.',
+          'With `Accept: text/event-stream` a stream of Server-Sent Events: `Last-Event-ID` resumes, and it ends after the final state. Between the events, `progress` frames (without an id, at most one a second) tell `status`, `version`, `counts`, `count_ranges`, `progress` and `stuck_signals`. It may end earlier, to be resumed; 204 says that everything was told.',
         params: OperationParams,
         headers: z.object({ 'last-event-id': z.string().optional() }),
         querystring: z.strictObject(pageFields),
