@@ -35,6 +35,7 @@ const callback = compileCallback(CALLBACK, {
 
 let service: TestService
 let app: App
+let url: string
 const keys = { alice: '', bob: '' }
 beforeAll(async () => {
   service = await openTestService({
@@ -51,6 +52,7 @@ beforeAll(async () => {
     state: { draining: false },
     log: pino({ level: 'silent' }),
   })
+  url = await app.listen({ port: 0, host: '127.0.0.1' })
   const author = { actor: 'test', auth: 'command_line', scope: null, requestId: null, traceId: null } as const
   for (const name of ['alice', 'bob'] as const) {
     keys[name] = (await createApiKey(service.database, { name, scopes: SCOPES, expiresInDays: null }, author)).key
@@ -69,18 +71,19 @@ interface Asked {
 }
 const TRACE = 'c'.repeat(32)
 const ask = async ({ path, body, headers = {}, by = 'alice' }: Asked, requestId: string) => {
-  const answer = await app.inject({
+  const answer = await fetch(url + path, {
     method: 'POST',
-    url: path,
-    ...(body === undefined ? {} : { payload: body }),
+    ...(body !== undefined && { body: typeof body === 'string' ? body : JSON.stringify(body) }),
     headers: {
       'x-request-id': requestId,
       traceparent: `00-${TRACE}-${'d'.repeat(16)}-01`,
-      ...(by === 'nobody' ? {} : { authorization: `Bearer ${keys[by]}` }),
+      ...(typeof body === 'object' && { 'content-type': 'application/json' }),
+      ...(by !== 'nobody' && { authorization: `Bearer ${keys[by]}` }),
       ...headers,
     },
   })
-  return { status: answer.statusCode, body: answer.body === '' ? {} : answer.json() }
+  const text = await answer.text()
+  return { status: answer.status, body: text === '' ? {} : JSON.parse(text) }
 }
 
 interface Entry {
