@@ -566,7 +566,7 @@ describe('GET /audit', () => {
 
   it.each<[string, (entry: { actor: string; action: string; subject_id: string }) => boolean]>([
     ['?actor=bob', ({ actor }) => actor === 'bob'],
-    ['?action=operation.cancel,operation.pause', ({ action }) => /cancel|pause/.test(action)],
+    ['?action=operation.cancel,operation.pause', ({ action }) => /^operation\.(cancel|pause)$/.test(action)],
     ['?action=operation.submit', ({ action }) => action === 'operation.submit'],
     ['?actor=provider:pay&action=callback.receive', ({ actor }) => actor === 'provider:pay'],
     ['?subject=pay', ({ subject_id }) => subject_id === 'pay'],
