@@ -83,7 +83,7 @@ export const listAuditRows = (
       reason: e.reason,
       requestId: e.requestId,
       traceId: e.traceId,
-      details: e.details as never,
+      details: e.details,
     })
     .from(e)
     .where(

@@ -652,7 +652,7 @@ export const auditEntries = pgTable(
     reason: text(),
     requestId: text('request_id'),
     traceId: text('trace_id'),
-    details: jsonb().default({}).notNull(),
+    details: jsonb().$type<Record<string, unknown>>().default({}).notNull(),
   },
   (table) => [primaryKey({ columns: [table.tenantId, table.at, table.seq], name: 'audit_entries_pkey' })],
 )

@@ -198,7 +198,7 @@ export interface paths {
         };
         /**
          * What happened to the operation
-         * @description With `Accept: text/event-stream` a stream of Server-Sent Events: `Last-Event-ID` resumes, and it ends after the final state. Between the events, `progress` frames (without an id, at most one a second) tell `status`, `version`, `counts`, `count_ranges`, `progress` and `stuck_signals`. It may end earlier, to be resumed; 204 says that everything was told.
+         * @description With `Accept: text/event-stream` a stream of Server-Sent Events: `Last-Event-ID` resumes, and it ends after the final state. Between the events, `progress` frames (without an id, at most one a second) tell `status`, `version`, `counts`, `progress` and `stuck_signals`. It may end earlier, to be resumed; 204 says that everything was told.
          */
         get: operations["listEvents"];
         put?: never;
@@ -865,6 +865,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Who did what, when and why, newest first
+         * @description One entry for each write, stored with it; nothing changes or removes one before its time is over. A repeat that an idempotency key has answered leaves none, and neither does what was refused. With `Accept: application/x-ndjson` or `text/csv` it streams all of them; `limit` and `cursor` then do not count.
+         */
+        get: operations["listAudit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/workers": {
         parameters: {
             query?: never;
@@ -940,10 +960,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * Metrics for Prometheus
-         * @description Gauges over the operations of the tenant. With the scope metrics:service besides: over all tenants, of which none is named, and those of the service itself.
-         */
+        /** Metrics for Prometheus */
         get: operations["getMetrics"];
         put?: never;
         post?: never;
@@ -1322,13 +1339,6 @@ export interface components {
                 unprocessed: number;
                 in_flight: number;
             };
-            /** @description Null: the counts are exact. Otherwise the type shows ranges of them to callers without the scope ledger:read: here they are, by the names of `counts`, and every count in the resource is the lower end of its range. */
-            count_ranges: {
-                [key: string]: {
-                    min: number;
-                    max: number;
-                };
-            } | null;
             /** @description Failed items per failure class: transient, validation_rejected, conflict, ambiguous_effect, policy_denied, bug_suspected. Further classes may be added. */
             failures: {
                 [key: string]: number;
@@ -1409,6 +1419,29 @@ export interface components {
                 webhook_deliveries: string;
                 compensation_preflight: string;
                 compensations: string;
+            };
+        };
+        AuditEntry: {
+            id: string;
+            /** Format: date-time */
+            at: string;
+            actor: string;
+            /** @description By what the actor was known. Of: key, jwt, none, signature, bulk_action, command_line. Further values may be added. */
+            auth: string;
+            /** @description By which scope it was allowed; null: none was asked for. */
+            scope: string | null;
+            /** @description What was done. Of: operation.submit, operation.items_add, operation.start, operation.cancel, operation.pause, operation.resume, operation.approve, operation.reject, operation.replay_preflight, operation.replay, operation.compensation_preflight, operation.compensate, bulk_action.create, bulk_action.start, bulk_action.abort, case.lookup, case.resolve, dead_letter.discard, incident.resolve, webhook.redeliver, operation_type.pause, operation_type.resume, callback.receive, worker.register, api_key.create, api_key.revoke, database.restored. Further values may be added. */
+            action: string;
+            /** @description Further kinds may be added. */
+            subject_kind: string;
+            subject_id: string;
+            reason: string | null;
+            /** @description `X-Request-Id`; for targets of a bulk action, its id. */
+            request_id: string | null;
+            trace_id: string | null;
+            /** @description A few small facts; never inputs or secrets. */
+            details: {
+                [key: string]: unknown;
             };
         };
         BulkAction: {
@@ -1497,8 +1530,6 @@ export interface components {
             /** Format: date-time */
             expires_at: string;
             facts_hash: string;
-            /** @description The type shows ranges of counts (0, 1 to 9, 10 to 99, …) to callers without the scope ledger:read: each is the lower end of its range. */
-            counts_in_ranges: boolean;
             scope: {
                 states: string[];
                 failure_classes: string[];
@@ -1552,8 +1583,6 @@ export interface components {
             /** Format: date-time */
             expires_at: string;
             facts_hash: string;
-            /** @description The type shows ranges of counts (0, 1 to 9, 10 to 99, …) to callers without the scope ledger:read: each is the lower end of its range. */
-            counts_in_ranges: boolean;
             scope: {
                 item_keys: string[] | null;
             };
@@ -1679,8 +1708,6 @@ export interface components {
                 fixed_in: string | null;
                 reason: string;
             } | null;
-            /** @description The type shows ranges of counts to callers without ledger:read: each is the lower end of its range. */
-            counts_in_ranges: boolean;
             /** @description The preflights to run now, oldest operation first. */
             preflights: {
                 operation_id: string;
@@ -1829,8 +1856,6 @@ export interface components {
             } | null;
             p95_ms: number | null;
             stop_if: string[];
-            /** @description What callers without the scope ledger:read see of counts of items. Of: exact, ranges. Further values may be added. */
-            counts: string;
             retention: {
                 items_days: number;
                 ledger_days: number;
@@ -1901,7 +1926,6 @@ export interface components {
             /** Format: date-time */
             last_seen_at: string;
             code_version: string;
-            /** @description Those of the tenant. */
             leases: number;
         };
         HealthFigure: {
@@ -1923,8 +1947,6 @@ export interface components {
                 type: string;
                 /** @description The worst of the figures. Of: ok, alarm, no_data. Further values may be added. */
                 verdict: string;
-                /** @description The type shows ranges of counts to callers without ledger:read: each is the lower end of its range. */
-                counts_in_ranges: boolean;
                 /** @description What a small team reads in five minutes. */
                 figures: components["schemas"]["HealthFigure"][];
                 /** @description What is promised about cancels and about what is not known. */
@@ -2081,9 +2103,9 @@ export interface operations {
                 created_before?: string;
                 /** @description The id of an operation. */
                 replay_of?: string;
-                /** @description Operations that have an item with this key; takes ledger:read. */
+                /** @description Operations that have an item with this key. */
                 item_key?: string;
-                /** @description The operation that was the last to send this effect; takes ledger:read. */
+                /** @description The operation that was the last to send this effect. */
                 effect_key?: string;
                 /** @description Rows per page; above 500 it counts as 500. */
                 limit?: number;
@@ -5304,6 +5326,71 @@ export interface operations {
             };
             /** @description Its type is gone, or is not run by workers elsewhere any more. */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request was refused; `code` says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The service could not do it now; `Retry-After` says when to try again. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listAudit: {
+        parameters: {
+            query?: {
+                actor?: string;
+                /** @description One or more of, separated by commas: operation.submit, operation.items_add, operation.start, operation.cancel, operation.pause, operation.resume, operation.approve, operation.reject, operation.replay_preflight, operation.replay, operation.compensation_preflight, operation.compensate, bulk_action.create, bulk_action.start, bulk_action.abort, case.lookup, case.resolve, dead_letter.discard, incident.resolve, webhook.redeliver, operation_type.pause, operation_type.resume, callback.receive, worker.register, api_key.create, api_key.revoke, database.restored */
+                action?: string;
+                /** @description The id of what was acted on. */
+                subject?: string;
+                created_after?: string;
+                created_before?: string;
+                /** @description Rows per page; above 500 it counts as 500. */
+                limit?: number;
+                /** @description `next_cursor` of the page before, with the same filters. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The entries. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        items: components["schemas"]["AuditEntry"][];
+                        /** @description Absent on the last page. */
+                        next_cursor?: string;
+                    };
+                    "application/x-ndjson": string;
+                    "text/csv": string;
+                };
+            };
+            /** @description An unknown filter, or a cursor of another list. */
+            400: {
                 headers: {
                     [name: string]: unknown;
                 };
