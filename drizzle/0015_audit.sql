@@ -20,7 +20,7 @@ CREATE TABLE audit_entries (
   -- small, and never an input or a secret
   details jsonb NOT NULL DEFAULT '{}',
   PRIMARY KEY (tenant_id, at, seq),
-  CONSTRAINT audit_entries_details CHECK (jsonb_typeof(details) = 'object' AND octet_length(details::text) <= 2000)
+  CONSTRAINT audit_entries_details CHECK (jsonb_typeof(details) = 'object' AND pg_column_size(details) <= 2000)
 );
 ALTER SEQUENCE audit_entries_seq OWNED BY audit_entries.seq;
 CREATE INDEX audit_entries_subject ON audit_entries (tenant_id, subject_id);

@@ -120,12 +120,10 @@ export const insertSubmissions = async (
       insert into operation_events (tenant_id, operation_id, version, kind, status, actor, reason)
       select tenant_id, id, 1, 'accepted', status, requested_by, reason from o),
     audit as (
-      -- what audit_row would make of it, without a call for each
-      insert into audit_entries (tenant_id, actor, auth, scope, action, subject_kind, subject_id, reason, request_id, trace_id,
-        details)
+      -- what audit_row would make of it, without a call for each; what it is about stands with the operation
+      insert into audit_entries (tenant_id, actor, auth, scope, action, subject_kind, subject_id, reason, request_id, trace_id)
       select o.tenant_id, o.requested_by, u.auth, u.scope, 'operation.submit', 'operation',
-        'op_' || replace(o.id::text, '-', ''), o.reason, u.request_id, u.trace_id,
-        jsonb_build_object('type', o.type, 'items', u.items_total, 'status', o.status)
+        'op_' || replace(o.id::text, '-', ''), o.reason, u.request_id, u.trace_id
       from o join u on u.id = o.id where u.auth is not null)
     select id, created_at as "createdAt", run_after as "runAfter", deadline_at as "deadlineAt" from o`
   return new Map(rows.map((row) => [row.id, row]))

@@ -141,7 +141,7 @@ test('every metric is there, with its labels and no other one, and there are no 
       .map((name) => `opledger_${name}`)
       .sort(),
   )
-  const types = ['example-import', 'example-notify']
+  const types = ['example-import', 'example-notify', 'ledger-export']
   for (const [name, labels] of Object.entries(METRICS)) {
     const series = exposed.get(`opledger_${name}`) ?? []
     for (const one of series) expect(Object.keys(one).sort(), name).toEqual(Object.keys(labels).sort())
