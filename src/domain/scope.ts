@@ -38,10 +38,8 @@ export const knownScopes = (names: readonly string[]): Scope[] => SCOPES.filter(
 
 /** What names of scopes and of bundles stand for, or the first one that is neither. */
 export const expandScopes = (names: readonly string[]): { scopes: Scope[] } | { unknown: string } => {
-  const given = names.map((name) => ({
-    name,
-    scopes: Object.hasOwn(SCOPE_BUNDLES, name) ? (SCOPE_BUNDLES[name] ?? []) : knownScopes([name]),
-  }))
+  const bundleOf = (name: string) => (Object.hasOwn(SCOPE_BUNDLES, name) ? SCOPE_BUNDLES[name] : undefined)
+  const given = names.map((name) => ({ name, scopes: bundleOf(name) ?? knownScopes([name]) }))
   const unknown = given.find(({ scopes }) => scopes.length === 0)
   return unknown ? { unknown: unknown.name } : { scopes: knownScopes(given.flatMap(({ scopes }) => scopes)) }
 }

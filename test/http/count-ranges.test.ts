@@ -172,7 +172,6 @@ describe('whoever may not read the ledger', () => {
   it.each([
     ['the list', 'GET', '/operations?type=sealed'],
     ['the health report', 'GET', '/health-report'],
-    ['the metrics', 'GET', '/metrics'],
     ['the types', 'GET', '/operation-types'],
   ])('sees ranges in %s', async (_name, method, path) => {
     expectRanges(await call(method, guest, path))
@@ -184,6 +183,13 @@ describe('whoever may not read the ledger', () => {
     ['a pause', 'pause', {}],
   ])('sees ranges in the answer to %s', async (_name, verb, body) => {
     expectRanges(await call('POST', guest, `/operations/${sealed}/${verb}`, body))
+  })
+
+  it('sees ranges in the metrics', async () => {
+    const { text } = await call('GET', guest, '/metrics')
+    const lines = text.split('\n').filter((line) => line.includes('type="sealed"'))
+    expect(lines).toContain('opledger_uncertain_items{type="sealed"} 100')
+    expect(exactIn(lines.join('\n'))).toEqual([])
   })
 
   it('sees ranges where a replay is blocked, and in its stop conditions', async () => {

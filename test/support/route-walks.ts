@@ -72,7 +72,7 @@ export const ROUTE_WALKS: Readonly<Record<string, RouteWalk>> = {
   createBulkAction: unnamed(
     () => '/bulk-actions',
     202,
-    () => ({ action: 'cancel', filter: { labels: { team: MARK } }, reason: 'r' }),
+    () => ({ action: 'cancel', filter: { type: 'approved' }, reason: 'r' }),
   ),
   listBulkActions: unnamed(() => '/bulk-actions'),
   getBulkAction: named(({ bulk }) => `/bulk-actions/${bulk}`),
