@@ -29,7 +29,7 @@ module.exports = {
       '^src/probe\\.ts$',
     ]),
     only('objects', '^src/objects/', ['^src/domain/']),
-    only('http', '^src/http/', ['^src/services/', '^src/domain/', '^src/log\\.ts$']),
+    only('http', '^src/http/', ['^src/services/', '^src/domain/', '^src/(log|tracing)\\.ts$']),
     only('console', '^src/console/', []),
     only('operation-types', '^src/operation-types/', ['^src/domain/']),
     only('engine', '^src/engine/', [
@@ -38,7 +38,7 @@ module.exports = {
       '^src/domain/',
       '^src/operation-types/',
       '^src/objects/object-store\\.ts$',
-      '^src/(log|probe)\\.ts$',
+      '^src/(log|probe|tracing)\\.ts$',
     ]),
     only('maintenance', '^src/maintenance/', [
       '^src/services/',
@@ -72,6 +72,12 @@ module.exports = {
       severity: 'error',
       from: { path: '^src/', pathNot: '^src/objects/' },
       to: { path: 'node_modules/(flydrive|@aws-sdk)/' },
+    },
+    {
+      name: 'traces-are-made-in-one-place',
+      severity: 'error',
+      from: { path: '^src/', pathNot: '^src/tracing\\.ts$' },
+      to: { path: 'node_modules/@opentelemetry/' },
     },
     {
       name: 'fastify-in-http-only',

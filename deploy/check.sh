@@ -67,7 +67,7 @@ if [[ ${1:-} == --install ]]; then install; fi
 if has promtool; then
   check 'prometheus/rules.yml: syntax' promtool check rules prometheus/rules.yml
   check 'prometheus/rules.yml: each alert fires when it should' promtool test rules prometheus/rules.test.yml
-  check 'prometheus/prometheus.yml' promtool check config prometheus/prometheus.yml
+  check 'prometheus/prometheus.yml' promtool check config --syntax-only prometheus/prometheus.yml
 else
   skipped 'prometheus/' "there is no promtool (Debian's package prometheus)"
 fi

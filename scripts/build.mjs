@@ -22,6 +22,7 @@ const EXTERNAL = [
   'zod', // a schema of a type in code is made by the zod that its file imports: there must be one
   '@fastify/swagger-ui', // serves files that lie beside it
   '@aws-sdk/*', // large, and for artifacts on S3 only
+  '@opentelemetry/*', // large, and loaded only where somebody takes traces
   'tsx', // resolved as a loader, never imported
 ]
 

@@ -10,10 +10,12 @@ import { loadOperationTypes } from './operation-types/registry.ts'
 import { openServiceManager } from './service-manager.ts'
 import { assembleServices } from './services/assemble.ts'
 import { ledgerSource } from './services/ledger-source.ts'
+import { logEnds } from './services/operation-end.ts'
 import { onShutdown, runEntry } from './shutdown.ts'
 import { openDatabase } from './storage/database.ts'
 import { refuseNewerSchema } from './storage/migrate.ts'
 import { openWakeUps } from './storage/wake-ups.ts'
+import { openTracing } from './tracing.ts'
 
 /** Of the database. Most clients and proxies give up after 30 s: an answer has to come before. */
 const STATEMENT_MS = 15_000
@@ -72,15 +74,23 @@ await runEntry(async () => {
   if (config.downloadSecret === null) {
     log.warn('OPLEDGER_DOWNLOAD_SECRET is not set: operations that make artifacts are refused')
   }
+  const tracing = await openTracing(config.tracing, 'api')
   const context = {
     database,
     types,
     wakeUps,
+    ended: logEnds(log),
     ...(config.webhookSecrets.length > 0 && { webhooks: { privateAddresses: config.webhookPrivateAddresses } }),
   }
   const services = assembleServices(context, { objects, secret: config.downloadSecret })
   const state = { draining: false }
-  const server = await buildServer({ services: services satisfies Services, config, state, log })
+  const server = await buildServer({
+    services: services satisfies Services,
+    config,
+    state,
+    log,
+    ...(tracing && { tracing }),
+  })
   const watchdog = startWatchdog(log)
   // its event loop turns, or it is killed: nothing else can stand still here, as each request has its deadline
   const manager = openServiceManager({
@@ -99,11 +109,12 @@ await runEntry(async () => {
       const cutOff = setTimeout(() => server.server.closeAllConnections(), CLOSE_PATIENCE_MS)
       await server.close()
       clearTimeout(cutOff)
-      services.close()
+      await services.close()
       await wakeUps.close()
       await database.close()
       await types.close()
       await objects.close()
+      await tracing?.close()
       await watchdog.stop()
       manager.close()
       log.info('stopped')

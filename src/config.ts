@@ -2,16 +2,19 @@ import { readFileSync } from 'node:fs'
 import path from 'node:path'
 import { inspect } from 'node:util'
 import { z } from 'zod'
+import { AUDIT_DAYS_DEFAULT, AUDIT_DAYS_MIN } from './domain/audit.ts'
 import { ConfigurationError } from './domain/errors.ts'
 import { type PrivateAddresses, parseWebhookSecrets, WEBHOOK_SECRETS_MAX } from './domain/webhook.ts'
+import type { TokenSettings } from './http/tokens.ts'
 import type { ObjectStoreSettings } from './objects/object-store.ts'
+import type { TracingSettings } from './tracing.ts'
 
 /**
  * The only reader of `process.env`. Every setting is listed here with its default and its limits; a bad value, or an
  * `OPLEDGER_*` key that nobody knows, stops the start with one line that names the key.
  *
  * Secrets (`DATABASE_URL`, `OPLEDGER_KEY`, `OPLEDGER_WEBHOOK_SECRET`, `OPLEDGER_DOWNLOAD_SECRET`,
- * `OPLEDGER_S3_SECRET_ACCESS_KEY`, `OPLEDGER_SECRET_<NAME>`) may come from a file instead: `<KEY>_FILE` holds its path.
+ * `OPLEDGER_S3_SECRET_ACCESS_KEY`, `OTEL_EXPORTER_OTLP_HEADERS`, `OPLEDGER_SECRET_<NAME>`) may come from a file instead: `<KEY>_FILE` holds its path.
  */
 export type ProcessKind = 'start' | 'api' | 'worker' | 'migrate' | 'cli'
 export type LogLevel = 'fatal' | 'error' | 'warn' | 'info' | 'debug' | 'trace' | 'silent'
@@ -39,6 +42,8 @@ export interface Config {
   /** Where clients reach the api, without a trailing slash; null: URLs in answers are relative. */
   readonly publicUrl: string | null
   readonly auth: 'keys' | 'off'
+  /** Of whom tokens (JWTs) are taken besides keys; null: of nobody. */
+  readonly jwt: TokenSettings | null
   readonly logLevel: LogLevel
   /** Absolute paths of type files; empty: the built-in examples. */
   readonly types: readonly string[]
@@ -55,6 +60,10 @@ export interface Config {
   readonly webhookSecrets: readonly string[]
   /** Whether webhooks may go into private networks. */
   readonly webhookPrivateAddresses: PrivateAddresses
+  /** Of the audit; older entries are forgotten. */
+  readonly auditDays: number
+  /** Who takes traces; null: nobody, and nothing is traced. */
+  readonly tracing: TracingSettings | null
   /** Null: nobody wants to be told how the process is. */
   readonly serviceManager: ServiceManagerSettings | null
   /** For `{env.X}` placeholders: the environment without its secrets. */
@@ -68,6 +77,8 @@ const SECRET_PREFIX = 'OPLEDGER_SECRET_'
 const WEBHOOK_SECRET = 'OPLEDGER_WEBHOOK_SECRET'
 const DOWNLOAD_SECRET = 'OPLEDGER_DOWNLOAD_SECRET'
 const S3_SECRET = 'OPLEDGER_S3_SECRET_ACCESS_KEY'
+/** As the standard names it: `key=value`, separated by commas; most often the credentials of the collector. */
+const OTEL_HEADERS = 'OTEL_EXPORTER_OTLP_HEADERS'
 const CLIENT_URL = 'OPLEDGER_URL'
 const CLIENT_KEY = 'OPLEDGER_KEY'
 const KNOWN_OPLEDGER_KEYS = [
@@ -84,9 +95,17 @@ const KNOWN_OPLEDGER_KEYS = [
   DOWNLOAD_SECRET,
   WEBHOOK_SECRET,
   'OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES',
+  'OPLEDGER_AUDIT_DAYS',
+  'OPLEDGER_JWT_ISSUER',
+  'OPLEDGER_JWT_AUDIENCE',
+  'OPLEDGER_JWT_JWKS_URL',
+  'OPLEDGER_JWT_TENANT',
+  'OPLEDGER_JWT_TENANT_CLAIM',
+  'OPLEDGER_JWT_NAME_CLAIM',
+  'OPLEDGER_JWT_SCOPES_CLAIM',
 ]
 /** Those whose value may stand in a file. */
-const SECRET_KEYS = ['DATABASE_URL', CLIENT_KEY, WEBHOOK_SECRET, DOWNLOAD_SECRET, S3_SECRET]
+const SECRET_KEYS = ['DATABASE_URL', CLIENT_KEY, WEBHOOK_SECRET, DOWNLOAD_SECRET, S3_SECRET, OTEL_HEADERS]
 const DOWNLOAD_SECRET_CHARS_MIN = 32
 const SECRET_FILE_BYTES_MAX = 65_536
 
@@ -103,6 +122,8 @@ const oneOf = <const T extends readonly [string, ...string[]]>(values: T) =>
   z.enum(values, { error: (issue) => `"${String(issue.input)}" is not one of ${values.join(', ')}` })
 
 const parseUrl = (text: string): URL | null => (URL.canParse(text) ? new URL(text) : null)
+
+const claimName = z.string().regex(/^[\x21-\x7e]{1,128}$/, { error: 'is not the name of a claim' })
 
 const settings = z.object({
   // The value is never repeated in the message: it carries a password.
@@ -154,11 +175,43 @@ const settings = z.object({
     .string()
     .min(DOWNLOAD_SECRET_CHARS_MIN, { error: `has fewer than ${DOWNLOAD_SECRET_CHARS_MIN} characters` })
     .optional(),
+  OPLEDGER_AUDIT_DAYS: wholeNumber(AUDIT_DAYS_MIN, 36_500, AUDIT_DAYS_DEFAULT),
+  OTEL_EXPORTER_OTLP_ENDPOINT: z
+    .string()
+    .refine((text) => /^https?:$/.test(parseUrl(text)?.protocol ?? ''), {
+      error: (issue) => `"${String(issue.input)}" is not an http(s) URL`,
+    })
+    .optional(),
+  OTEL_EXPORTER_OTLP_HEADERS: z
+    .string()
+    .regex(/^[\w.-]+=[^,]*(,[\w.-]+=[^,]*)*$/, { error: 'is not a list like key=value,key=value' })
+    .optional(),
+  OTEL_SERVICE_NAME: z.string().max(255).default('opledger'),
+  OTEL_SDK_DISABLED: oneOf(['true', 'false']).default('false'),
+  OPLEDGER_JWT_ISSUER: z.string().optional(),
+  OPLEDGER_JWT_AUDIENCE: z.string().optional(),
+  OPLEDGER_JWT_JWKS_URL: z
+    .string()
+    .refine((text) => isSafeUrl(parseUrl(text)), {
+      error: 'is not an https URL without credentials (http is for loopback addresses only)',
+    })
+    .optional(),
+  OPLEDGER_JWT_TENANT: z.string().optional(),
+  OPLEDGER_JWT_TENANT_CLAIM: claimName.optional(),
+  OPLEDGER_JWT_NAME_CLAIM: claimName.default('sub'),
+  OPLEDGER_JWT_SCOPES_CLAIM: claimName.default('scope'),
   WORKERS: wholeNumber(1, 64, 1),
   WORKER_CONCURRENCY: wholeNumber(1, 256, 8),
 })
 
 const isLoopback = (host: string): boolean => host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host)
+
+/** Nobody on the way can change what comes from there. */
+const isSafeUrl = (url: URL | null): boolean =>
+  url !== null &&
+  url.username === '' &&
+  url.password === '' &&
+  (url.protocol === 'https:' || (url.protocol === 'http:' && isLoopback(url.hostname.replace(/^\[|\]$/g, ''))))
 
 /** Where a client on this machine reaches the api, without a trailing slash. */
 export const localUrl = (host: string, port: number): string => {
@@ -241,6 +294,67 @@ const artifactStoreOf = (values: Settings): ObjectStoreSettings => {
   }
 }
 
+const tracingOf = (values: Settings): TracingSettings | null => {
+  if (values.OTEL_EXPORTER_OTLP_ENDPOINT === undefined || values.OTEL_SDK_DISABLED === 'true') return null
+  const pairs = (values.OTEL_EXPORTER_OTLP_HEADERS ?? '').split(',').filter((pair) => pair !== '')
+  return {
+    endpoint: values.OTEL_EXPORTER_OTLP_ENDPOINT.replace(/\/+$/, ''),
+    headers: Object.fromEntries(
+      pairs.map((pair) => {
+        const [name = '', ...value] = pair.split('=')
+        return [name, decode(value.join('='))]
+      }),
+    ),
+    serviceName: values.OTEL_SERVICE_NAME,
+  }
+}
+
+/** As baggage is: with percent escapes, where they are ones. */
+const decode = (text: string): string => {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return text
+  }
+}
+
+const TENANT_CLAIM_DEFAULT = 'tenant'
+
+const tokenSettingsOf = (
+  values: Settings,
+  given: Record<string, string>,
+  auth: Config['auth'],
+): TokenSettings | null => {
+  const { OPLEDGER_JWT_ISSUER: issuer, OPLEDGER_JWT_AUDIENCE: audience, OPLEDGER_JWT_JWKS_URL: jwksUrl } = values
+  const set = Object.keys(given).find((key) => key.startsWith('OPLEDGER_JWT_'))
+  if (set === undefined) return null
+  if (auth === 'off') throw new ConfigurationError(`${set}: has no meaning with AUTH=off; use AUTH=keys`)
+  if (issuer === undefined || audience === undefined || jwksUrl === undefined) {
+    const missing =
+      issuer === undefined
+        ? 'OPLEDGER_JWT_ISSUER'
+        : audience === undefined
+          ? 'OPLEDGER_JWT_AUDIENCE'
+          : 'OPLEDGER_JWT_JWKS_URL'
+    throw new ConfigurationError(
+      `${missing}: is needed to take tokens: the issuer, the audience and the URL of the keys`,
+    )
+  }
+  const { OPLEDGER_JWT_TENANT: tenant = null, OPLEDGER_JWT_TENANT_CLAIM: tenantClaim } = values
+  if (tenant !== null && tenantClaim !== undefined) {
+    throw new ConfigurationError('OPLEDGER_JWT_TENANT_CLAIM: has no meaning beside OPLEDGER_JWT_TENANT')
+  }
+  return Object.freeze({
+    issuer,
+    audience,
+    jwksUrl,
+    tenant,
+    tenantClaim: tenantClaim ?? TENANT_CLAIM_DEFAULT,
+    nameClaim: values.OPLEDGER_JWT_NAME_CLAIM,
+    scopesClaim: values.OPLEDGER_JWT_SCOPES_CLAIM,
+  })
+}
+
 /** `<KEY>_FILE` of a known secret is known too. */
 const isKnownKey = (key: string): boolean =>
   key.startsWith(SECRET_PREFIX) ||
@@ -282,11 +396,21 @@ const isSecretKey = (key: string): boolean =>
 /** What may be printed: `console.log` and `JSON.stringify` of a config never show a secret. */
 const hideSecrets = (config: Config): Config => {
   const printable = () => {
-    const { env: _env, secret: _secret, databaseUrl, webhookSecrets, downloadSecret, artifactStore, ...rest } = config
+    const {
+      env: _env,
+      secret: _secret,
+      databaseUrl,
+      webhookSecrets,
+      downloadSecret,
+      artifactStore,
+      tracing,
+      ...rest
+    } = config
     return {
       ...rest,
       databaseUrl: databaseUrl === null ? null : '[redacted]',
       webhookSecrets: webhookSecrets.map(() => '[redacted]'),
+      tracing: tracing && { ...tracing, headers: '[redacted]' },
       downloadSecret: downloadSecret === null ? null : '[redacted]',
       artifactStore: 'credentials' in artifactStore ? { ...artifactStore, credentials: '[redacted]' } : artifactStore,
     }
@@ -332,6 +456,7 @@ export function loadConfig(env: Environment, process: ProcessKind): Config {
     port: values.PORT,
     publicUrl: values.PUBLIC_URL?.replace(/\/+$/, '') ?? null,
     auth,
+    jwt: tokenSettingsOf(values, given, auth),
     logLevel: values.LOG_LEVEL,
     types: Object.freeze(
       values.OPLEDGER_TYPES.split(',')
@@ -347,6 +472,8 @@ export function loadConfig(env: Environment, process: ProcessKind): Config {
     webhookSecrets,
     webhookPrivateAddresses:
       values.OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES ?? (process === 'start' && auth === 'off' ? 'allow' : 'refuse'),
+    auditDays: values.OPLEDGER_AUDIT_DAYS,
+    tracing: tracingOf(values),
     serviceManager: readServiceManager(given, globalThis.process.pid),
     env: Object.freeze(Object.fromEntries(Object.entries(given).filter(([key]) => !isSecretKey(key)))),
     secret: (name) => secrets.get(name),
@@ -386,11 +513,14 @@ export const childEnvironment = (decided: {
   }
 }
 
+/** An API key or, in three parts, a token. */
+const CREDENTIAL = /^(opl_[\x21-\x7e]+|[\w-]+\.[\w-]+\.[\w-]+)$/
+
 /** How the command line reaches a service. */
 export interface ClientSettings {
   /** Without a trailing slash. */
   readonly url: string
-  /** An API key; null: the service runs without keys. */
+  /** An API key or a token; null: the service runs without keys. */
   readonly key: string | null
 }
 
@@ -421,8 +551,10 @@ export const loadClientSettings = (
   }
   const key = given.key ?? readSecret(set, CLIENT_KEY) ?? null
   // The value is never repeated.
-  if (key !== null && !/^opl_[\x21-\x7e]+$/.test(key)) {
-    throw new ConfigurationError(`${given.key === undefined ? CLIENT_KEY : '--key'}: is not an API key (opl_…)`)
+  if (key !== null && !CREDENTIAL.test(key)) {
+    throw new ConfigurationError(
+      `${given.key === undefined ? CLIENT_KEY : '--key'}: is not an API key (opl_…), nor a JWT`,
+    )
   }
   return Object.freeze({ url: url.replace(/\/+$/, ''), key })
 }

@@ -14,10 +14,12 @@ import { loadOperationTypes } from './operation-types/registry.ts'
 import { codeVersion } from './operation-types/version.ts'
 import { openServiceManager } from './service-manager.ts'
 import { ledgerSource } from './services/ledger-source.ts'
+import { logEnds } from './services/operation-end.ts'
 import { onShutdown, runEntry } from './shutdown.ts'
 import { openDatabase } from './storage/database.ts'
 import { refuseNewerSchema } from './storage/migrate.ts'
 import { openWakeUps } from './storage/wake-ups.ts'
+import { openTracing } from './tracing.ts'
 
 /** Heartbeats, stops and the ends of leases: two statements at once, never behind work. */
 const CONTROL_CONNECTIONS = 2
@@ -45,6 +47,8 @@ await runEntry(async () => {
     name: 'opledger worker',
     onFault: (error) => log.warn({ err: error }, 'listening for wake-ups failed; polling goes on'),
   })
+  const tracing = await openTracing(config.tracing, 'worker')
+  const ended = logEnds(log)
   const meter = openTypeMeter({ database, workerId: id, log })
   const engine = await startEngine({
     database,
@@ -66,8 +70,10 @@ await runEntry(async () => {
     },
     concurrency: config.workerConcurrency,
     log,
+    ended,
+    ...(tracing && { tracing }),
   })
-  const maintenance = startMaintenance({ database, types, wakeUps, objects }, log, {
+  const maintenance = startMaintenance({ database, types, wakeUps, objects, ended, auditDays: config.auditDays }, log, {
     secrets: config.webhookSecrets,
     privateAddresses: config.webhookPrivateAddresses,
   })
@@ -88,6 +94,7 @@ await runEntry(async () => {
       await engine.drain()
       await maintenance.stop()
       await meter.stop()
+      await tracing?.close()
       await watchdog.stop()
       manager.close()
       await wakeUps.close()

@@ -15,6 +15,7 @@ import { addReplayCommand } from './replay.ts'
 import { addRestoredCommand } from './restored.ts'
 import { CONNECTION_HELP } from './service-command.ts'
 import { addSubmitCommand } from './submit.ts'
+import { addTenantCommands } from './tenants.ts'
 import { addWatchCommand } from './watch.ts'
 
 /** The command line: a thin shell. Each command loads what it needs, so that `--help` is quick. */
@@ -41,6 +42,7 @@ export const buildProgram = (): Command => {
   addProcessCommands(program)
   addMigrateCommand(program)
   addKeyCommands(program)
+  addTenantCommands(program)
   addRestoredCommand(program)
   program.commandsGroup('Other:')
   addOpenApiCommand(program)

@@ -1,5 +1,6 @@
 import type { Command } from 'commander'
 import { ConfigurationError } from '../domain/errors.ts'
+import { commandLineAuthor } from './author.ts'
 
 const DOUBT_DAYS = '30'
 
@@ -24,8 +25,13 @@ export const addRestoredCommand = (program: Command): void => {
     .action(async (options: { days: string }) => {
       const { withDatabase } = await import('./database.ts')
       const { recordRestore } = await import('../storage/restores.ts')
+      const { auditEntry } = await import('../services/audit.ts')
       await withDatabase('restored', async (database) => {
-        const recorded = await recordRestore(database, { doubtDays: daysOf(options.days) })
+        const doubtDays = daysOf(options.days)
+        const audit = auditEntry(commandLineAuthor(), 'database.restored', ['database', 'opledger'], null, {
+          days: doubtDays,
+        })
+        const recorded = await recordRestore(database, { doubtDays, audit })
         if ('refused' in recorded) {
           throw new ConfigurationError(
             `worker ${recorded.pid} on ${recorded.host} was seen a moment ago: stop every worker, and try again in ${recorded.waitSeconds} s`,

@@ -8,6 +8,7 @@ export const ERROR_CODES = [
   'unauthenticated',
   'invalid-signature',
   'forbidden',
+  'token-keys-unavailable',
   'not-found',
   'operation-not-found',
   'case-not-found',

@@ -36,7 +36,8 @@ export interface HealthVerdict {
 
 interface Gauge {
   figure: string
-  threshold: string
+  /** Learned ones depend on the figures. */
+  threshold: string | ((figures: HealthFigures) => string)
   firstAction: (figures: HealthFigures) => string
   value: (figures: HealthFigures) => number | null
   isAlarm: (value: number, figures: HealthFigures) => boolean
@@ -58,7 +59,8 @@ const HEALTH_GAUGES: readonly Gauge[] = [
   },
   {
     figure: 'p95_ms',
-    threshold: '> 2 × usual',
+    threshold: ({ usualP95Ms }) =>
+      usualP95Ms === null ? '> 2 × usual' : `> ${P95_FACTOR_MAX * usualP95Ms} (2 × usual)`,
     firstAction: () => 'Check the provider: its latency and its status page; then the lease against the lease advice.',
     value: (figures) => figures.p95Ms,
     isAlarm: (value, { usualP95Ms }) => usualP95Ms !== null && value > P95_FACTOR_MAX * usualP95Ms,
@@ -118,11 +120,22 @@ const CANCEL_GAUGES: readonly Gauge[] = [
   },
 ]
 
+/** Figures that count items, effects, rows or cases. */
+export const COUNT_FIGURES: ReadonlySet<string> = new Set([
+  'dead_letters',
+  'new_effects_after_cancel',
+  'ledger_rows_missing',
+  'cases_open_over_24h',
+])
+/** Figures that are shares of such counts. */
+export const RATIO_FIGURES: ReadonlySet<string> = new Set(['retry_rate', 'uncertain_ratio'])
+
 const judge = (gauges: readonly Gauge[], figures: HealthFigures): HealthVerdict[] =>
   gauges.map(({ figure, threshold, firstAction, value, isAlarm }) => {
     const actual = value(figures)
     const verdict = actual === null ? 'no_data' : isAlarm(actual, figures) ? 'alarm' : 'ok'
-    return { figure, value: actual, threshold, verdict, firstAction: firstAction(figures) }
+    const said = typeof threshold === 'string' ? threshold : threshold(figures)
+    return { figure, value: actual, threshold: said, verdict, firstAction: firstAction(figures) }
   })
 
 export interface HealthReport {

@@ -1,6 +1,9 @@
 /** What the type `ledger-export` needs of the service: which parts of the ledger there are, and their entries. */
 import type { LedgerEntry } from './ledger-entry.ts'
 
+/** What its operations publish is the ledger, so it takes the right to read the ledger to ask for it and to get it. */
+export const LEDGER_EXPORT = 'ledger-export'
+
 /** Where a part begins or ends: at an item of an operation. */
 export interface LedgerPlace {
   operationId: string

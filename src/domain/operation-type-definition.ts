@@ -122,6 +122,7 @@ export const policyShape = {
     })
     .optional(),
   mask: z.array(jsonPointer).max(TYPE_LIMITS.maskPointers).optional(),
+  counts: z.enum(['exact', 'ranges']).optional(),
   code_version: z.string().min(1).max(TYPE_LIMITS.nameLength).optional(),
   no_compensation: text.optional(),
 }
@@ -206,6 +207,7 @@ export const resolvePolicy = (
       ledgerDays: definition.retention?.ledger_days ?? ledgerDays,
     },
     mask: [...(definition.mask ?? [])],
+    counts: definition.counts ?? 'exact',
     // Sending again is opted into: a lookup of an eventually consistent provider can say "absent" too early.
     onAbsent: definition.on_absent ?? 'case',
     providerIdempotentMs: Math.round((definition.provider_idempotent_hours ?? 0) * MS_PER_HOUR),

@@ -202,6 +202,8 @@ export interface OperationType {
   retention: { itemsDays: number; ledgerDays: number }
   /** JSON pointers into an item's input that are not shown. */
   mask: string[]
+  /** What callers without `ledger:read` see of how many items did what: see count-range.ts. */
+  counts: 'exact' | 'ranges'
   codeVersion: string
   onAbsent: 'retry' | 'case'
   providerIdempotentMs: number

@@ -80,9 +80,19 @@ export const openCalls = (
         if (!maySendNow(item)) return unsentReport(item)
       }
       const startedAtMs = performance.now()
-      const sending = executor.send({ ...call, mayStart: () => mayStartNow(item, startedAtMs) }, item)
+      const span = held.trace('call', {
+        'opledger.type': type.name,
+        'opledger.step': item.step,
+        'opledger.attempt': item.attempt,
+      })
+      const sending = executor.send(
+        { ...call, traceparent: span.traceparent ?? traceparent, mayStart: () => mayStartNow(item, startedAtMs) },
+        item,
+      )
       await probe('send-begun', standing)
       const { outcome, downstreamError } = await sending
+      span.set({ 'opledger.outcome': outcome.state })
+      span.end(downstreamError ? 'error' : 'ok')
       await probe('send-answered', standing)
       if (outcome.state === 'unsent') return unsentReport(item)
       meter.record({ type: type.name, durationMs: performance.now() - startedAtMs, downstreamError })

@@ -3,6 +3,9 @@ import { isLeaseLost, leaseEndsMs } from '../domain/lease.ts'
 import { type Executor, executorOf, type OperationType, providerIdempotentMsOf } from '../domain/operation-type.ts'
 import type { SuspectCharge } from '../storage/run/end-lease.ts'
 import type { ClaimedShard } from '../storage/run/lease.ts'
+import { type Attributes, NO_SPAN, type Span } from '../tracing.ts'
+
+export type StartSpan = (name: 'call' | 'batch', attributes: Attributes) => Span
 
 /**
  * A shard in the hands of this worker: what the run and the heartbeat tell each other. The gate (`mayGoOn`) is closed in
@@ -27,6 +30,8 @@ export class HeldShard {
   giveBack: boolean
   /** Of the suspect that ran last, as long as nobody has taken it back. */
   charge: SuspectCharge | null = null
+  /** Begins a span of this run; nobody traces until the run has its own. */
+  trace: StartSpan = () => NO_SPAN
   private lastStepMs: number
   private isolated: boolean
   private waiting: (() => void)[] = []

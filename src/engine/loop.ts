@@ -9,6 +9,7 @@
  *  - A shard whose run ends in a fault of the database is in hand until its lease is ended (give-back.ts).
  *  - Draining: no claim any more, each run stops at its next safe boundary, heartbeats go on until the last one is done.
  */
+
 import { isRemote, type OperationType } from '../domain/operation-type.ts'
 import type { Log } from '../log.ts'
 import type { ObjectStore } from '../objects/object-store.ts'
@@ -17,6 +18,7 @@ import { claimExpiredShards, claimReadyShards, othersWait, type RunnableType } f
 import type { ClaimedShard } from '../storage/run/lease.ts'
 import type { WakeUps } from '../storage/wake-ups.ts'
 import { readPausedTypes, registerWorker, type WorkerPresence } from '../storage/worker-presence.ts'
+import type { Tracing } from '../tracing.ts'
 import type { RunContext } from './context.ts'
 import { openGiveBacks } from './give-back.ts'
 import { startHeartbeat } from './heartbeat.ts'
@@ -45,6 +47,8 @@ export interface EngineOptions {
   /** Shards at once. */
   concurrency: number
   log: Log
+  ended?: RunContext['ended']
+  tracing?: Tracing
 }
 
 export interface Engine {
@@ -56,7 +60,16 @@ export interface Engine {
 
 export const startEngine = async (options: EngineOptions): Promise<Engine> => {
   const { database, control, wakeUps, presence, concurrency, log } = options
-  const context: RunContext = { database, wakeUps, meter: options.meter, objects: options.objects, log }
+  const { meter, objects, ended, tracing } = options
+  const context: RunContext = {
+    database,
+    wakeUps,
+    meter,
+    objects,
+    log,
+    ...(ended && { ended }),
+    ...(tracing && { tracing }),
+  }
   // items of the others are run by workers elsewhere, and nobody here could send them
   const own = options.types.filter((type) => !isRemote(type))
   const types = new Map(own.map((type) => [type.name, type]))

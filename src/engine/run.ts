@@ -2,11 +2,14 @@
  * The path of a shard through a worker, as a list of steps. The protocol that makes each step safe under a crash is
  * described in storage/run/lease.ts.
  */
+import { traceIdOf } from '../domain/audit.ts'
+import { formatId } from '../domain/ids.ts'
 import { probe } from '../probe.ts'
 import { explainOrphans } from '../services/explain-orphans.ts'
 import { settleOperation } from '../services/settle.ts'
 import { finishShard } from '../storage/run/finish.ts'
 import { markStarted } from '../storage/settle.ts'
+import { NO_SPAN, type Span } from '../tracing.ts'
 import { runArtifact } from './artifact.ts'
 import type { RunContext } from './context.ts'
 import { runExternal } from './external.ts'
@@ -21,6 +24,20 @@ export const runShard = async (context: RunContext, held: HeldShard): Promise<nu
   await probe('orphans-explained', subject)
   const traceparent = await start(context, held)
   await probe('run-started', subject)
+  const span = startSpan(context, held, traceparent)
+  try {
+    await work(inTrace(context, traceparent), held, traceparent)
+    await probe('run-ended', subject)
+    const dueInMs = await finish(context, held)
+    span.end('ok')
+    return dueInMs
+  } catch (error) {
+    span.end('error')
+    throw error
+  }
+}
+
+const work = async (context: RunContext, held: HeldShard, traceparent: string | null): Promise<void> => {
   const { executor } = held
   switch (executor.kind) {
     case 'external':
@@ -32,8 +49,31 @@ export const runShard = async (context: RunContext, held: HeldShard): Promise<nu
     case 'artifact':
       await runArtifact(context, held, executor, traceparent)
   }
-  await probe('run-ended', subject)
-  return finish(context, held)
+}
+
+/** Lines of the run name the trace of its submission. */
+const inTrace = (context: RunContext, traceparent: string | null): RunContext =>
+  traceparent === null ? context : { ...context, log: context.log.child({ trace_id: traceIdOf(traceparent) }) }
+
+/** The span of the run; what the run does is below it, and all of it is linked to the submission. */
+const startSpan = ({ tracing }: RunContext, held: HeldShard, traceparent: string | null): Span => {
+  if (!tracing) return NO_SPAN
+  const { lease, type } = held
+  const run = tracing.start('shard run', {
+    kind: 'consumer',
+    link: traceparent,
+    attributes: {
+      'opledger.operation_id': formatId('op', lease.operationId),
+      'opledger.type': type.name,
+      'opledger.shard': lease.shard,
+      'opledger.epoch': lease.epoch,
+    },
+  })
+  if (run.traceparent === null) return NO_SPAN
+  const parent = run.traceparent
+  held.trace = (name, attributes) =>
+    tracing.start(name, { kind: name === 'call' ? 'client' : 'internal', parent, link: traceparent, attributes })
+  return run
 }
 
 /** The operation becomes `running` with its first shard; a path that starts at a shard has committed before (L2). */

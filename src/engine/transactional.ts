@@ -107,9 +107,9 @@ export const runTransactional = async (
       const batch = await nextBatch()
       if (!batch) return
       const startedAtMs = performance.now()
-      const outcomes = held.isIsolated
-        ? await runSuspect(context, held, executor, batch)
-        : await runBatch(database, held, executor, batch, null)
+      const outcomes = await inSpan(held, batch, () =>
+        held.isIsolated ? runSuspect(context, held, executor, batch) : runBatch(database, held, executor, batch, null),
+      )
       if (outcomes === null) return
       held.charge = null // the commit has cleared it
       await probe('batch-committed', { operationId: lease.operationId })
@@ -144,6 +144,18 @@ export const runTransactional = async (
         ahead = []
       }
     }
+  }
+}
+
+const inSpan = async <T>(held: HeldShard, { items }: Batch, work: () => Promise<T>): Promise<T> => {
+  const span = held.trace('batch', { 'opledger.type': held.type.name, 'opledger.items': items.length })
+  try {
+    const result = await work()
+    span.end('ok')
+    return result
+  } catch (error) {
+    span.end('error')
+    throw error
   }
 }
 

@@ -6,6 +6,8 @@ import type { CompensationPreflightView, PreflightView } from '../services/prefl
 import type { Principal } from '../services/principal.ts'
 import type {
   ApprovalRequest,
+  AuditFilters,
+  AuditPosition,
   BulkActionFilters,
   BulkActionPosition,
   BulkActionRequest,
@@ -45,6 +47,7 @@ import type {
   WorkHeartbeatRequest,
 } from '../services/requests.ts'
 import type {
+  AuditView,
   CallbackView,
   CaseView,
   CheckpointView,
@@ -64,6 +67,8 @@ import type {
   WorkerView,
 } from '../services/views.ts'
 import type { WebhookDeliveryView } from '../services/webhook-views.ts'
+import type { Tracing } from '../tracing.ts'
+import type { TokenSettings } from './tokens.ts'
 
 /**
  * All the http layer knows of the rest. Ids are uuids. Reads answer null for what does not exist in the caller's tenant;
@@ -225,6 +230,13 @@ export interface Services {
     name: string,
     request: { reason: string | null },
   ): Promise<OperationTypeView>
+  listAudit(
+    principal: Principal,
+    filters: AuditFilters,
+    page: PageRequest<AuditPosition>,
+  ): Promise<Page<AuditView, AuditPosition>>
+  /** All of them, page by page; the next page is read only when the consumer asks for it. */
+  streamAudit(principal: Principal, filters: AuditFilters): AsyncIterable<AuditView[]>
   listWorkers(principal: Principal): Promise<WorkerView[]>
   /** Waits up to `seconds`; registers only, where the request names no worker. */
   claimWork(principal: Principal, request: ClaimWorkRequest): Promise<ClaimedWorkView>
@@ -236,8 +248,10 @@ export interface Services {
   /** `keyHash` is the hex SHA-256 of the bearer key; answers with the stored hash, which http compares in constant time. */
   authenticate(keyHash: string): Promise<{ principal: Principal; keyHash: string } | null>
   readiness(): Promise<ReadinessView>
-  /** Gauges for `/metrics`, over all tenants; cached for some seconds by the caller. */
-  measure(): Promise<Gauge[]>
+  /** The tenant that a token names; null: there is none. */
+  findTenant(name: string): Promise<number | null>
+  /** Gauges for `/metrics`: of the tenant or, with `metrics:service`, of the whole service; cached for some seconds by the caller. */
+  measure(principal: Principal): Promise<Gauge[]>
 }
 
 /** Owned by the entry file: it says `draining` first, serves on for the grace time, then closes the server. */
@@ -247,6 +261,8 @@ export interface ServerState {
 
 export interface HttpConfig {
   auth: 'keys' | 'off'
+  /** Of whom tokens are taken besides keys; null or absent: of nobody. */
+  jwt?: TokenSettings | null
   /** Without a slash at the end; null: URLs in answers are relative. */
   publicUrl: string | null
 }
@@ -257,6 +273,8 @@ export interface ServerDeps {
   state: ServerState
   /** A pino logger. */
   log: FastifyBaseLogger
+  /** Absent: nobody traces. */
+  tracing?: Tracing
   /** Where the built console is; absent: where the build puts it. */
   consoleDirectory?: string
 }

@@ -18,6 +18,7 @@ const TAG_DESCRIPTIONS: Readonly<Record<string, string>> = {
   Webhooks: 'What was sent to the `callback_url` of an operation, and what was answered.',
   Artifacts: 'Files that operations have published.',
   'Operation types': 'What can be run, with its guarantees and limits.',
+  Audit: 'Who did what, when and why.',
   Workers: 'Work for programs in any language.',
   Service: 'Workers, health, metrics, and the pages that explain problems.',
 }
@@ -46,15 +47,23 @@ export const documentOptions = (publicUrl: string | null): FastifyDynamicSwagger
         apiKey: {
           type: 'http',
           scheme: 'bearer',
-          description: 'An API key (`opl_…`). Not needed where the service runs with AUTH=off on a loopback address.',
+          description:
+            'An API key (`opl_…`) or, where the service takes them, a JWT. Each operation names the scope that it asks for. Not needed where the service runs with AUTH=off on a loopback address.',
         },
       },
     },
   },
   transform: (route) => {
     const { schema, url } = jsonSchemaTransform(route)
-    const isBodyOptional = route.route.config?.bodyOptional === true
-    return { schema: isBodyOptional ? { ...schema, [BODY_OPTIONAL]: true } : schema, url }
+    const { bodyOptional = false, access = 'open' } = route.route.config ?? {}
+    return {
+      schema: {
+        ...schema,
+        ...(access !== 'open' && { security: [{ apiKey: [access] }] }),
+        ...(bodyOptional && { [BODY_OPTIONAL]: true }),
+      },
+      url,
+    }
   },
   transformObject: jsonSchemaTransformObject,
 })

@@ -90,7 +90,7 @@ async function* frames(options: StreamOptions, times: StreamTimes): AsyncGenerat
         yield page.map(eventFrame).join('')
         seenEvent = page.at(-1)?.version ?? seenEvent
       }
-      yield operation.version === seenVersion ? KEEP_ALIVE : progressFrame(operation)
+      yield operation.version === seenVersion ? KEEP_ALIVE : progressFrame(operation, principal)
       seenVersion = operation.version
       if (isFinal(operation.status)) return
       await pause(times.lookMs, signal)
@@ -123,9 +123,10 @@ const KEEP_ALIVE = ': keep-alive\n\n'
 const eventFrame = (event: EventView): string =>
   `id: ${event.version}\nevent: ${event.kind}\ndata: ${JSON.stringify(toEvent(event))}\n\n`
 
-const progressFrame = (view: OperationView): string => {
-  const { status, version, counts, progress, stuck_signals } = toOperation(view)
-  return `event: progress\ndata: ${JSON.stringify({ status, version, counts, progress, stuck_signals })}\n\n`
+const progressFrame = (view: OperationView, principal: Principal): string => {
+  const { status, version, counts, count_ranges, progress, stuck_signals } = toOperation(view, principal)
+  const told = { status, version, counts, count_ranges, progress, stuck_signals }
+  return `event: progress\ndata: ${JSON.stringify(told)}\n\n`
 }
 
 /** What a service answers 503 for, and what may be over in a moment. */

@@ -1,5 +1,8 @@
 import { Readable } from 'node:stream'
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import { z } from 'zod'
 import { csvLine } from '../domain/csv.ts'
+import { JSON_TYPE } from './app.ts'
 
 /**
  * Whole lists as NDJSON or CSV. The source yields pages; one page is turned into one chunk, and the next page is read
@@ -8,6 +11,31 @@ import { csvLine } from '../domain/csv.ts'
 
 export const NDJSON = 'application/x-ndjson'
 export const CSV = 'text/csv'
+
+/** The three forms in which rows are given out. */
+export const exported = <Page extends z.ZodType>(page: Page, description: string) => ({
+  description,
+  content: {
+    [JSON_TYPE]: { schema: page },
+    [NDJSON]: { schema: z.string().describe('One JSON object a line.') },
+    [CSV]: {
+      schema: z.string().describe('With a header row. Cells that a spreadsheet would run begin with an apostrophe.'),
+    },
+  },
+})
+
+export const sendStream = (
+  request: FastifyRequest,
+  reply: FastifyReply,
+  mediaType: string,
+  stream: Readable,
+): FastifyReply => {
+  reply.header('content-type', `${mediaType}; charset=utf-8`)
+  // Fastify would read it to its end for a HEAD, with nobody there to stop it.
+  if (request.method !== 'HEAD') return reply.send(stream)
+  stream.destroy()
+  return reply.send()
+}
 
 export type ExportRow = Readonly<Record<string, string | number | null>>
 

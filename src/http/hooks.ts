@@ -6,9 +6,12 @@ import type { AllowedMethods } from './allowed-methods.ts'
 import { type Access, authenticate } from './auth.ts'
 import type { ServerDeps } from './deps.ts'
 import { pathOf } from './errors.ts'
+import type { KnownScrapers } from './known-scrapers.ts'
 import { MAX_URL_BYTES } from './limits.ts'
 import { negotiate } from './media-types.ts'
+import { originOf } from './origin.ts'
 import { parseQuery } from './query-strings.ts'
+import type { TokenVerifier } from './tokens.ts'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
@@ -46,7 +49,11 @@ export const parseQuerySafely = (query: string): Record<string | symbol, unknown
  * What every request passes before its body is read, in this order: identity of the request, its syntax, its route, its
  * caller, its media types. So a wrong method never answers 415, and nobody without a key learns what exists.
  */
-export const addHooks = (app: FastifyInstance, deps: ServerDeps, allowed: AllowedMethods): void => {
+export const addHooks = (
+  app: FastifyInstance,
+  deps: ServerDeps & { tokens: TokenVerifier | null; scrapers: KnownScrapers },
+  allowed: AllowedMethods,
+): void => {
   app.decorateRequest('principal', null as unknown as Principal)
   app.decorateRequest('answerType', '')
   app.decorateRequest('rawJson', null)
@@ -58,7 +65,8 @@ export const addHooks = (app: FastifyInstance, deps: ServerDeps, allowed: Allowe
     if (request.is404) refuseUnknownRoute(request, allowed, (allow) => reply.header('allow', allow))
     const { access = 'open', produces } = request.routeOptions.config
     if (access !== 'open') {
-      request.principal = await authenticate(request, access, deps.config, deps.services)
+      const principal = await authenticate(request, access, deps)
+      request.principal = { ...principal, origin: originOf(request, access, deps.config) }
       reply.header('cache-control', 'private, no-cache')
     }
     if (produces !== undefined) {

@@ -18,6 +18,8 @@ export const KEEP_ALIVE_TIMEOUT_MS = 72_000
 export const MAX_REQUEST_ID_BYTES = 128
 export const MAX_PRINCIPAL_BYTES = 255
 export const MAX_API_KEY_BYTES = 255
+/** Half of what all headers may have. */
+export const MAX_JWT_BYTES = 8 * 1024
 export const MAX_IDEMPOTENCY_KEY_BYTES = 255
 
 // JSON
@@ -82,9 +84,23 @@ export const SSE_STREAM_SECONDS = 15 * 60
 export const SSE_RETRY_MS = 2_000
 export const MAX_RETRY_AFTER_SECONDS = 30
 export const METRICS_CACHE_MS = 2_000
+/** Callers whose gauges are kept; one more, and all are read anew. */
+export const METRICS_CACHE_ENTRIES = 100
+export const MAX_KNOWN_SCRAPERS = 100
+export const KNOWN_SCRAPER_MS = 5 * 60_000
 
 /** Codes that one replay may override. */
 export const MAX_FORCED_CODES = 20
+
+// Tokens (JWT)
+/** Between clocks of whoever issues tokens and ours. */
+export const JWT_CLOCK_TOLERANCE_SECONDS = 30
+export const JWKS_TIMEOUT_MS = 5_000
+export const MAX_JWKS_BYTES = 256 * 1024
+/** So long a key that was taken back is taken still. */
+export const JWKS_CACHE_MS = 10 * 60_000
+/** Between two fetches for the sake of a key that is not among those that are there. */
+export const JWKS_COOLDOWN_MS = 30_000
 
 // Workers elsewhere
 /** A token of ours is some 400 bytes. */

@@ -46,8 +46,10 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
   unauthenticated: {
     status: 401,
     title: 'A valid API key is required',
-    meaning: 'The request carries no API key, or one that is unknown, expired or revoked.',
-    action: 'Send `Authorization: Bearer opl_…` with a valid key. Keys are made with `opledger keys`.',
+    meaning:
+      'The request carries no API key, or one that is unknown, expired or revoked; or a token (JWT) that is not taken, for the reason in the detail.',
+    action:
+      'Send `Authorization: Bearer opl_…` with a valid key. Keys are made with `opledger keys`. Where tokens are set up, one of their issuer will do.',
   },
   'invalid-signature': {
     status: 401,
@@ -60,8 +62,16 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     status: 403,
     title: 'This is not permitted',
     meaning:
-      'The key is valid, but lacks the scope that the route needs; or, where the service runs without keys, the request comes from a web page of another site.',
-    action: 'Use a key with the scope that the detail names; without keys, send requests to the loopback interface.',
+      'The key or token is valid, but lacks the scope that the request needs; or the token names no tenant that is known here; or, where the service runs without keys, the request comes from a web page of another site.',
+    action:
+      'Use a key or token with the scope that `scope` and the detail name; tenants are made with `opledger tenants`. Without keys, send requests to the loopback interface.',
+  },
+  'token-keys-unavailable': {
+    status: 503,
+    title: 'Tokens cannot be checked',
+    meaning: 'The keys with which tokens (JWTs) are signed could not be fetched from their issuer.',
+    action: 'Try again, or use an API key. The operator finds the address in `OPLEDGER_JWT_JWKS_URL`.',
+    retryAfterSeconds: 5,
   },
   'not-found': {
     status: 404,

@@ -12,6 +12,7 @@ import { documentOptions, toDocument } from './document.ts'
 import { makeErrorHandler } from './errors.ts'
 import { addHooks, parseQuerySafely } from './hooks.ts'
 import { parseJsonBody } from './json-body.ts'
+import { KnownScrapers } from './known-scrapers.ts'
 import {
   CONNECTION_TIMEOUT_MS,
   HEADERS_TIMEOUT_MS,
@@ -25,6 +26,7 @@ import {
 import { Metrics } from './metrics.ts'
 import { requestIdOf } from './request-ids.ts'
 import { addArtifactRoutes } from './routes/artifacts.ts'
+import { addAuditRoute } from './routes/audit.ts'
 import { addBulkActionRoutes } from './routes/bulk-actions.ts'
 import { addCallbackRoutes } from './routes/callbacks.ts'
 import { addCompensationRoutes } from './routes/compensation.ts'
@@ -42,6 +44,8 @@ import { addUploadRoutes } from './routes/uploads.ts'
 import { addWebhookDeliveryRoutes } from './routes/webhook-deliveries.ts'
 import { addWorkRoutes } from './routes/work.ts'
 import { makeClientErrorHandler, watchSockets } from './socket-errors.ts'
+import { openTokenVerifier } from './tokens.ts'
+import { traceRequests } from './trace-context.ts'
 import { validatorCompiler } from './validation.ts'
 import { Waiters } from './waiters.ts'
 
@@ -126,7 +130,10 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
   allowed.watch(app)
   const metrics = new Metrics(deps.services)
   metrics.watch(app)
-  addHooks(app, deps, allowed)
+  traceRequests(app, deps.tracing)
+  const { jwt = null } = deps.config
+  const tokens = jwt === null ? null : await openTokenVerifier(jwt)
+  addHooks(app, { ...deps, tokens, scrapers: new KnownScrapers() }, allowed)
   endSlowBodies(app)
   await app.register(helmet, SECURITY_HEADERS)
   await app.register(swagger, documentOptions(publicUrl))
@@ -150,6 +157,7 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
   addArtifactRoutes(app, routeDeps)
   addOperationTypeRoutes(app, routeDeps)
   addWorkRoutes(app, routeDeps)
+  addAuditRoute(app, routeDeps)
   addServiceRoutes(app, routeDeps, metrics)
   addDocumentRoute(app)
   addConsoleRoutes(app, deps.consoleDirectory ?? CONSOLE_DIRECTORY)

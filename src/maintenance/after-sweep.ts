@@ -13,7 +13,7 @@ const OPERATIONS_PER_RUN = 100
  * because there were too many. What is cancelled here may be waited for itself; the next run finds those.
  */
 export const afterSweep = (
-  context: Pick<ServiceContext, 'database' | 'wakeUps'>,
+  context: Pick<ServiceContext, 'database' | 'wakeUps' | 'ended'>,
   log: Pick<Log, 'warn'>,
 ): MaintenanceService => ({
   name: 'after-sweep',

@@ -23,7 +23,7 @@ const HOUSEKEEPING_EVERY_MS = 10 * 60_000
 
 /** A deadline that passed is a cancel by `system:deadline`: it stops at a safe boundary and tells the truth, like any other. */
 export const deadlines = (
-  context: Pick<ServiceContext, 'database' | 'wakeUps'>,
+  context: Pick<ServiceContext, 'database' | 'wakeUps' | 'ended'>,
   log: Pick<Log, 'warn'>,
 ): MaintenanceService => ({
   name: 'deadlines',

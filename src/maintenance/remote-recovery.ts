@@ -7,7 +7,9 @@ const EVERY_MS = 1_000
 const SHARDS_PER_RUN = 16
 
 /** Explains what workers elsewhere have left behind. */
-export const remoteRecovery = (context: Pick<ServiceContext, 'database' | 'types' | 'wakeUps'>): MaintenanceService => {
+export const remoteRecovery = (
+  context: Pick<ServiceContext, 'database' | 'types' | 'wakeUps' | 'ended'>,
+): MaintenanceService => {
   // of this process and nobody else: what it claims is never taken for a worker's
   const workerId = randomUUID()
   return {

@@ -1,8 +1,10 @@
+import { AUDIT_DAYS_DEFAULT } from '../domain/audit.ts'
 import type { Log } from '../log.ts'
 import type { ObjectStore } from '../objects/object-store.ts'
 import type { ServiceContext } from '../services/context.ts'
 import { afterSweep } from './after-sweep.ts'
 import { artifactObjects } from './artifacts.ts'
+import { auditRetention } from './audit-retention.ts'
 import { bulkActions } from './bulk-actions.ts'
 import { callbacks } from './callbacks.ts'
 import { abandonedUploads, deadlines, housekeeping } from './janitor.ts'
@@ -14,7 +16,11 @@ import { settleSweep } from './settle-sweep.ts'
 import { stopConditions } from './stop-conditions.ts'
 import { openWebhookSender, type WebhookSettings } from './webhooks.ts'
 
-type MaintenanceContext = ServiceContext & { objects: ObjectStore }
+type MaintenanceContext = ServiceContext & {
+  objects: ObjectStore
+  /** Of the audit. */
+  auditDays?: number
+}
 
 /** Every maintenance service that there is; `close` ends what they share. */
 export const openMaintenance = (
@@ -34,6 +40,7 @@ export const openMaintenance = (
     abandonedUploads(context),
     housekeeping(context, log),
     retention(context, log),
+    auditRetention(context, context.auditDays ?? AUDIT_DAYS_DEFAULT),
     stopConditions(context, log),
     sender,
     artifactObjects(context, log),

@@ -11,7 +11,7 @@ const OPERATIONS_PER_RUN = 100
 
 /** Settles operations whose last worker died between finishing its shard and settling. */
 export const settleSweep = (
-  context: Pick<ServiceContext, 'database' | 'wakeUps'>,
+  context: Pick<ServiceContext, 'database' | 'wakeUps' | 'ended'>,
   log: Pick<Log, 'warn'>,
 ): MaintenanceService => ({
   name: 'settle-sweep',

@@ -3,9 +3,11 @@
  * safe boundary, and the operation's `error` names the condition. A person looks, resolves, and resumes; if the condition still holds then, it
  * pauses again.
  */
+import { areCountsSensitive } from '../domain/count-range.ts'
 import { evaluateStopConditions, parseStopCondition } from '../domain/replay.ts'
 import type { Log } from '../log.ts'
 import type { ServiceContext } from '../services/context.ts'
+import { evaluationsInRanges } from '../services/count-ranges.ts'
 import { stopConditions as conditionsOf } from '../services/replay-judgement.ts'
 import { pauseBySystem } from '../services/stop.ts'
 import { type ArmedOperation, FIRST_OPERATION, readArmedOperations } from '../storage/stop-conditions.ts'
@@ -50,7 +52,9 @@ export const stopConditions = (
           replayRejects: { count: operation.rejected, calls: operation.ended },
         }).filter((evaluation) => evaluation.tripped)
         if (tripped.length === 0) return
-        const names = tripped.map(({ condition, actual }) => `${condition} (now ${actual})`).join('; ')
+        // everybody who sees the operation reads it
+        const shown = areCountsSensitive(context.types.get(operation.type)) ? evaluationsInRanges(tripped) : tripped
+        const names = shown.map(({ condition, actual }) => `${condition} (now ${actual})`).join('; ')
         await pauseBySystem(context, operation, 'system:stop-condition', {
           code: 'stop-condition',
           detail: `a stop condition tripped: ${names}`,

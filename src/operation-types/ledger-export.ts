@@ -6,7 +6,7 @@ import { z } from 'zod'
 import { csvLine } from '../domain/csv.ts'
 import { formatId, parseId } from '../domain/ids.ts'
 import { LEDGER_COLUMNS, ledgerRow } from '../domain/ledger-entry.ts'
-import type { ExportedEntry, LedgerRange, LedgerSource } from '../domain/ledger-export.ts'
+import { type ExportedEntry, LEDGER_EXPORT, type LedgerRange, type LedgerSource } from '../domain/ledger-export.ts'
 import type { Json, PlannedChunk } from '../domain/operation-type.ts'
 import { timeFault } from '../domain/times.ts'
 import { defineOperationType, type OperationTypeDefinition } from './code.ts'
@@ -86,7 +86,7 @@ async function* write(source: LedgerSource, tenantId: number, { format, header, 
 
 export const ledgerExport = (source: LedgerSource): OperationTypeDefinition =>
   defineOperationType({
-    name: 'ledger-export',
+    name: LEDGER_EXPORT,
     version: 1,
     description: 'Exports the ledger of an operation, or of a period, as one file (NDJSON or CSV)',
     effect: 'artifact',

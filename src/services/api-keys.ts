@@ -1,21 +1,61 @@
 import { createHash, randomBytes } from 'node:crypto'
-import { insertApiKey } from '../storage/api-keys.ts'
+import type { AuditAuthor } from '../domain/audit.ts'
+import type { Scope } from '../domain/scope.ts'
+import { insertApiKey, type KeyChoice, revokeApiKey, rotateApiKey } from '../storage/api-keys.ts'
+import { recordAudit } from '../storage/audit.ts'
 import type { Database } from '../storage/database.ts'
-import { DEFAULT_TENANT_ID, type Scope } from './principal.ts'
+import { auditEntry, UNNAMED } from './audit.ts'
+import { DEFAULT_TENANT_ID } from './principal.ts'
 
 const KEY_BYTES = 32
+/** Of a key, in the audit. */
+const NAME_CHARS_MAX = 200
 
 /** How keys are stored and looked up: the hex SHA-256. A random key needs no salt and no slow hash. */
 export const hashApiKey = (key: string): string => createHash('sha256').update(key).digest('hex')
 
+const newSecret = (): string => `opl_${randomBytes(KEY_BYTES).toString('base64url')}`
+
 /** Makes a key. It is shown once, by the caller, and is nowhere afterwards. */
 export const createApiKey = async (
   database: Database,
-  key: { name: string; scopes: readonly Scope[]; expiresInDays: number | null },
+  {
+    tenantId = DEFAULT_TENANT_ID,
+    ...key
+  }: { tenantId?: number; name: string; scopes: readonly Scope[]; expiresInDays: number | null },
+  author: AuditAuthor = UNNAMED,
 ): Promise<{ id: string; key: string }> => {
-  const secret = `opl_${randomBytes(KEY_BYTES).toString('base64url')}`
-  const id = await database.query((connection) =>
-    insertApiKey(connection, { ...key, tenantId: DEFAULT_TENANT_ID, keyHash: hashApiKey(secret) }),
-  )
+  const secret = newSecret()
+  const id = await database.transaction(async (connection) => {
+    const id = await insertApiKey(connection, { ...key, tenantId, keyHash: hashApiKey(secret) })
+    const details = {
+      name: key.name.slice(0, NAME_CHARS_MAX),
+      scopes: key.scopes.join(' '),
+      expires_in_days: key.expiresInDays ?? 'never',
+    }
+    await recordAudit(connection.sql, tenantId, auditEntry(author, 'api_key.create', ['api_key', id], null, details))
+    return id
+  })
   return { id, key: secret }
 }
+
+/** A new secret for a key, shown once; the one before stays valid for the grace time. Null: there is no such valid key. */
+export const renewApiKey = async (
+  database: Database,
+  choice: KeyChoice,
+  { graceHours, expiresInDays }: { graceHours: number; expiresInDays: number | null },
+  author: AuditAuthor = UNNAMED,
+): Promise<{ name: string; key: string; previousUntil: string } | null> => {
+  const secret = newSecret()
+  const audit = auditEntry(author, 'api_key.rotate', ['api_key', choice.id], null, { grace_hours: graceHours })
+  const rotated = await database.query((connection) =>
+    rotateApiKey(connection, choice, { keyHash: hashApiKey(secret), graceHours, expiresInDays, audit }),
+  )
+  return rotated && { ...rotated, key: secret }
+}
+
+/** Ends a key. False: there is no such key, or it was ended before. */
+export const endApiKey = (database: Database, choice: KeyChoice, author: AuditAuthor = UNNAMED): Promise<boolean> =>
+  database.query((connection) =>
+    revokeApiKey(connection, choice, auditEntry(author, 'api_key.revoke', ['api_key', choice.id], null)),
+  )

@@ -1,5 +1,6 @@
 import { artifactStanding, LINK_SECONDS, whyGone } from '../domain/artifact.ts'
 import { AppError } from '../domain/errors.ts'
+import { LEDGER_EXPORT } from '../domain/ledger-export.ts'
 import type { ObjectStore } from '../objects/object-store.ts'
 import { ObjectMissing } from '../objects/object-store.ts'
 import { type ArtifactRow, readArtifact } from '../storage/artifacts.ts'
@@ -7,7 +8,7 @@ import { operationExists } from '../storage/operations.ts'
 import type { ArtifactView, DownloadView } from './artifact-views.ts'
 import type { ServiceContext } from './context.ts'
 import { downloadPath, downloadsNotConfigured, isSignatureOf } from './download-links.ts'
-import type { Principal } from './principal.ts'
+import { type Principal, requireScope } from './principal.ts'
 import type { DownloadRequest } from './requests.ts'
 
 /** What reading artifacts takes besides the database. */
@@ -24,19 +25,21 @@ const standingOf = (row: ArtifactRow) =>
 
 /**
  * The artifact of an operation, with a fresh link as long as it can be downloaded. Errors: operation-not-found,
- * artifact-not-published, downloads-not-configured.
+ * artifact-not-published, downloads-not-configured, forbidden.
  */
 export const getArtifact = async (
   { database, downloads: { secret } }: ArtifactContext,
-  { tenantId }: Principal,
+  principal: Principal,
   operationId: string,
 ): Promise<ArtifactView> => {
+  const { tenantId } = principal
   const { exists, row } = await database.query(async (connection) => ({
     exists: await operationExists(connection, tenantId, operationId),
     row: await readArtifact(connection, { tenantId, operationId }),
   }))
   if (!exists) throw new AppError('operation-not-found', 'there is no such operation')
   if (!row) throw new AppError('artifact-not-published', 'the operation has published no artifact')
+  if (row.type === LEDGER_EXPORT) requireScope(principal, 'ledger:read')
   if (secret === null) throw downloadsNotConfigured()
   const linkEnds = Math.min(row.nowSeconds + LINK_SECONDS, row.expiresSeconds)
   return {

@@ -3,10 +3,12 @@
  * made here once: the batchers of reads and submissions, the pulse of types, the waiters for changes, and
  * the figures that are dear to measure.
  */
+
 import { AppError } from '../domain/errors.ts'
 import { NO_OBJECT_STORE } from '../objects/object-store.ts'
 import type { OperationState } from '../storage/operation-state.ts'
 import { type Downloads, getArtifact, openDownload } from './artifacts.ts'
+import { listAudit, streamAudit } from './audit.ts'
 import { authenticate } from './authenticate.ts'
 import {
   abortBulk,
@@ -19,6 +21,7 @@ import {
 import { claimWork } from './claim-work.ts'
 import { compensateOperation } from './compensate.ts'
 import type { ServiceContext } from './context.ts'
+import { gaugesInRanges } from './count-ranges.ts'
 import { discard, getDeadLetter, listDeadLetters } from './dead-letters.ts'
 import { decideApproval } from './decide-approval.ts'
 import { getOperation, openStateReader } from './get-operation.ts'
@@ -26,11 +29,12 @@ import { openHealthGauges } from './health-gauges.ts'
 import { healthReport } from './health-report.ts'
 import { getIncident, listIncidents, resolveIncident } from './incidents.ts'
 import { listItemHistory } from './item-history.ts'
+import { openKeyUses } from './key-uses.ts'
 import { listOperations } from './list-operations.ts'
 import { listCheckpoints, listEvents, listItems, listLedger, streamItems, streamLedger } from './list-outcomes.ts'
 import { listWorkers } from './list-workers.ts'
 import { lookupCase } from './lookup-case.ts'
-import { measure } from './measure.ts'
+import { measure, measureOperations } from './measure.ts'
 import { getOperationType, listOperationTypes, pauseOperationType, resumeOperationType } from './operation-types.ts'
 import { operationView } from './operation-view.ts'
 import { preflightCompensation } from './preflight-compensation.ts'
@@ -43,6 +47,8 @@ import { replayOperation } from './replay.ts'
 import { giveBackWork, reportWork } from './report-work.ts'
 import type {
   ApprovalRequest,
+  AuditFilters,
+  AuditPosition,
   BulkActionFilters,
   BulkActionPosition,
   BulkActionRequest,
@@ -86,6 +92,7 @@ import { startDraft } from './start-draft.ts'
 import { cancelOperation, pauseOperation, resumeOperation } from './stop.ts'
 import { openSubmissionWriter } from './submission-writer.ts'
 import { submitOperation } from './submit.ts'
+import { openTenantNames } from './tenants.ts'
 import { openPulseReader } from './type-pulse.ts'
 import { uploadItems } from './upload-items.ts'
 import type { CaseView, OperationView } from './views.ts'
@@ -109,6 +116,8 @@ export const assembleServices = (
   const waiter = openChangeWaiter(context)
   const work = { ...base, tokenKey: openTokenKey(base) }
   const health = openHealthGauges(context)
+  const keyUses = openKeyUses(base)
+  const tenantNames = openTenantNames(base.database)
 
   const view = async (state: OperationState): Promise<OperationView> =>
     operationView(state, context.types.get(state.type), await context.readPulse(state.type, state.typeVersion))
@@ -235,15 +244,27 @@ export const assembleServices = (
       pauseOperationType(context, principal, name, request),
     resumeOperationType: (principal: Principal, name: string, request: { reason: string | null }) =>
       resumeOperationType(context, principal, name, request),
+    listAudit: (principal: Principal, filters: AuditFilters, page: PageRequest<AuditPosition>) =>
+      listAudit(context, principal, filters, page),
+    streamAudit: (principal: Principal, filters: AuditFilters) => streamAudit(context, principal, filters),
     listWorkers: (principal: Principal) => listWorkers(context, principal),
     claimWork: (principal: Principal, request: ClaimWorkRequest) => claimWork(work, principal, request),
     reportWork: (principal: Principal, request: ReportWorkRequest) => reportWork(work, principal, request),
     giveBackWork: (principal: Principal, request: GiveBackWorkRequest) => giveBackWork(work, principal, request),
     beatWork: (principal: Principal, request: WorkHeartbeatRequest) => beatWork(work, principal, request),
     healthReport: (principal: Principal) => healthReport(context, principal),
-    authenticate: (keyHash: string) => authenticate(context, keyHash),
+    authenticate: (keyHash: string) => authenticate({ ...base, keyUses }, keyHash),
+    findTenant: (name: string) => tenantNames.find(name),
     readiness: () => readiness(context),
-    measure: async () => [...(await measure(context)), ...(await health.read())],
-    close: () => waiter.close(),
+    async measure(principal: Principal) {
+      const gauges = principal.scopes.includes('metrics:service')
+        ? [...(await measure(context)), ...(await health.read())]
+        : await measureOperations(context, principal.tenantId)
+      return principal.scopes.includes('ledger:read') ? gauges : gaugesInRanges(gauges, context.types)
+    },
+    async close() {
+      waiter.close()
+      await keyUses.close()
+    },
   }
 }

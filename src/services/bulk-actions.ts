@@ -1,4 +1,5 @@
 /** Bulk actions as a client sees them. What becomes of a target is decided in work-bulk-target.ts, by a worker. */
+
 import { uuidv7 } from 'uuidv7'
 import {
   abortDecision,
@@ -9,9 +10,11 @@ import {
   startDecision,
 } from '../domain/bulk-action.ts'
 import { AppError } from '../domain/errors.ts'
+import { formatId } from '../domain/ids.ts'
 import {
   abortBulkAction,
   type BulkActionRow,
+  type BulkDecision,
   type BulkTargetRow,
   findBulkAction,
   findBulkActionByKey,
@@ -20,12 +23,13 @@ import {
   listBulkTargetRows,
   startBulkAction,
 } from '../storage/bulk-actions.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import type { BulkActionView, BulkTargetView } from './bulk-action-views.ts'
 import { canonicalHash } from './canonical-hash.ts'
 import type { ServiceContext } from './context.ts'
 import { readPage } from './paging.ts'
 import { replayScopeOf } from './preflight-replay.ts'
-import type { Principal } from './principal.ts'
+import { type Principal, requireScope } from './principal.ts'
 import type {
   BulkActionFilters,
   BulkActionPosition,
@@ -56,6 +60,7 @@ export const createBulkAction = async (
   principal: Principal,
   request: BulkActionRequest,
 ): Promise<{ action: BulkActionView; replayed: boolean }> => {
+  requireActionScope(principal, request.action)
   const requestHash = canonicalHash(request.body)
   for (let tries = 0; tries < KEY_TRIES_MAX; tries++) {
     const earlier = await findOwner(context, principal, request.idempotencyKey, requestHash)
@@ -67,6 +72,18 @@ export const createBulkAction = async (
     if (id) return { action: bulkActionView(await read(context, principal, id)), replayed: false }
   }
   throw keyKeepsChanging()
+}
+
+/** Each target is worked on as by its own route, so whoever may not use that may not start this. */
+const requireActionScope = (principal: Principal, action: BulkActionRequest['action']): void => {
+  switch (action) {
+    case 'cancel':
+      requireScope(principal, 'operations:write')
+      return
+    case 'replay':
+      requireScope(principal, 'replay')
+      return
+  }
 }
 
 /** The id of the new bulk action. Null: its idempotency key is taken. */
@@ -91,6 +108,16 @@ const store = async (
       requesterScopes: principal.scopes,
       idempotencyKey: request.idempotencyKey,
       requestHash,
+      audit: auditEntry(
+        authorOf(principal),
+        'bulk_action.create',
+        ['bulk_action', formatId('bulk', id)],
+        request.reason,
+        {
+          action: request.action,
+          dry_run: request.dryRun,
+        },
+      ),
     }),
   )
   if (stored) return id
@@ -187,6 +214,19 @@ const refused = (
   detail: string,
 ): AppError => new AppError(code, detail, { extra: { bulk_action_status: status } })
 
+const decisionOf = (
+  principal: Principal,
+  action: 'bulk_action.start' | 'bulk_action.abort',
+  id: string,
+  reason: string | null,
+): BulkDecision => ({
+  tenantId: principal.tenantId,
+  id,
+  actor: principal.name,
+  reason,
+  audit: auditEntry(authorOf(principal), action, ['bulk_action', formatId('bulk', id)], reason),
+})
+
 /** Runs exactly what a dry run has frozen. Errors: bulk-action-not-found, bulk-action-not-startable, bulk-action-expired. */
 export const startBulk = async (
   context: BulkContext,
@@ -195,7 +235,8 @@ export const startBulk = async (
   { reason }: { reason: string | null },
 ): Promise<BulkActionView> => {
   for (let tries = 0; tries < TRIES_MAX; tries++) {
-    const { status, expired } = await read(context, principal, id)
+    const { action, status, expired } = await read(context, principal, id)
+    requireActionScope(principal, action)
     switch (startDecision(status, expired)) {
       case 'not-startable':
         throw refused(
@@ -206,7 +247,7 @@ export const startBulk = async (
       case 'expired':
         throw refused('bulk-action-expired', status, 'the dry run has expired: make a new one')
       case 'start': {
-        const decision = { tenantId: principal.tenantId, id, actor: principal.name, reason }
+        const decision = decisionOf(principal, 'bulk_action.start', id, reason)
         if (!(await context.database.query((connection) => startBulkAction(connection, decision)))) continue
         return bulkActionView(await read(context, principal, id))
       }
@@ -232,7 +273,7 @@ export const abortBulk = async (
       case 'not-abortable':
         throw refused('bulk-action-not-abortable', row.status, 'every target has its outcome: nothing is left to abort')
       case 'abort': {
-        const decision = { tenantId: principal.tenantId, id, actor: principal.name, reason }
+        const decision = decisionOf(principal, 'bulk_action.abort', id, reason)
         if (!(await abortBulkAction(context.database, decision))) continue
         return bulkActionView(await read(context, principal, id))
       }

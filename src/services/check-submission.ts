@@ -1,15 +1,18 @@
 import { uuidv7 } from 'uuidv7'
+import { areCountsSensitive } from '../domain/count-range.ts'
 import { AppError, type Fault } from '../domain/errors.ts'
+import { LEDGER_EXPORT } from '../domain/ledger-export.ts'
 import { INLINE_ITEMS_MAX } from '../domain/operation.ts'
 import type { OperationType } from '../domain/operation-type.ts'
 import { DEFAULT_STOP_IF, isStricter, parseStopCondition, type StopCondition } from '../domain/replay.ts'
 import { parseCallbackUrl } from '../domain/webhook.ts'
 import type { Submission, SubmittedItem } from '../storage/submissions.ts'
+import { authorOf } from './audit.ts'
 import { checkItem } from './check-item.ts'
 import type { ServiceContext } from './context.ts'
 import { downloadsNotConfigured } from './download-links.ts'
 import { planArtifact } from './plan-artifact.ts'
-import type { Principal } from './principal.ts'
+import { type Principal, requireScope } from './principal.ts'
 import type { SubmitRequest } from './requests.ts'
 import { shardEnds } from './shard-ends.ts'
 
@@ -37,7 +40,10 @@ export const checkSubmission = async (
   if (type.idempotencyKey === 'required' && request.idempotencyKey === null) {
     throw new AppError('idempotency-key-required', `${type.name} needs an Idempotency-Key header`)
   }
+  if (type.name === LEDGER_EXPORT) requireScope(principal, 'ledger:read')
   const callbackUrl = checkCallbackUrl(webhooks, request)
+  // a webhook tells exact counts, and whoever gets it was chosen here
+  if (callbackUrl !== null && areCountsSensitive(type)) requireScope(principal, 'ledger:read')
   const id = uuidv7()
   if (type.effect === 'artifact' && !downloads) throw downloadsNotConfigured()
   const items =
@@ -67,6 +73,7 @@ export const checkSubmission = async (
     items,
     shardEnds: request.draft ? [] : shardEnds(type, items.length),
     steps: type.steps,
+    author: authorOf(principal),
   }
 }
 

@@ -1,5 +1,7 @@
 /** `POST /worker/claims`: a lease with its first items for a worker elsewhere. The contract is docs/worker-api.md. */
+
 import { randomUUID } from 'node:crypto'
+import type { AuditEntry } from '../domain/audit.ts'
 import { AppError } from '../domain/errors.ts'
 import { isRemote, type OperationType } from '../domain/operation-type.ts'
 import { isIsolated, leaseWithinMs, remoteRoom, sendWithinMs } from '../domain/remote-work.ts'
@@ -9,6 +11,7 @@ import type { ClaimedShard } from '../storage/run/lease.ts'
 import { readHolding, readLeasesOf } from '../storage/run/remote.ts'
 import { markStarted } from '../storage/settle.ts'
 import { noteRemoteWorker, registerWorker } from '../storage/worker-presence.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import { explainOrphans } from './explain-orphans.ts'
 import { type HandOut, handOut } from './hand-out.ts'
 import type { Principal } from './principal.ts'
@@ -30,9 +33,10 @@ const REMOTE_BEAT_MS = 15_000
  */
 export const claimWork = async (
   context: WorkContext,
-  { tenantId }: Principal,
+  principal: Principal,
   request: ClaimWorkRequest,
 ): Promise<ClaimedWorkView> => {
+  const { tenantId } = principal
   const startedMs = performance.now()
   const key = await context.tokenKey()
   const { types, notRunnable } = chooseTypes(context, request)
@@ -49,6 +53,7 @@ export const claimWork = async (
       types: request.types.map(({ name, version }) => `${name}@${version}`),
       beatMs: REMOTE_BEAT_MS,
       tenantId,
+      audit: ticket === asked ? null : registration(principal, ticket, request),
     }),
   )
   const answer = { worker: sealWorker(key, ticket), notRunnable, batch: null }
@@ -58,6 +63,18 @@ export const claimWork = async (
   const batch = await waitForBatch(context, { ticket, types, key, startedMs }, request)
   return { ...answer, batch }
 }
+
+/** What it does from now on stands in the ledger, under the worker's id. */
+const registration = (
+  principal: Principal,
+  { workerId }: WorkerTicket,
+  { host, codeVersion, types }: ClaimWorkRequest,
+): AuditEntry =>
+  auditEntry(authorOf(principal), 'worker.register', ['worker', workerId], null, {
+    host,
+    code_version: codeVersion,
+    types: types.length,
+  })
 
 const chooseTypes = (
   { types }: RemoteContext,

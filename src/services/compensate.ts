@@ -12,11 +12,13 @@ import { insertCompensation } from '../storage/compensations.ts'
 import { type RecordedPreflight, readPreflight } from '../storage/replays.ts'
 import { type CompensationJudgement, judgeCompensation } from './compensation-judgement.ts'
 import type { ServiceContext } from './context.ts'
+import { shownEvaluations } from './count-ranges.ts'
 import { refuseStale } from './if-match.ts'
 import { preflightCompensation } from './preflight-compensation.ts'
-import { answerInsertion, blockingCodes, derivedFrom, earlierUse, type Made } from './preflight-use.ts'
+import { answerInsertion, blockingCodes, derivedAudit, derivedFrom, earlierUse, type Made } from './preflight-use.ts'
 import type { Principal } from './principal.ts'
 import type { CompensateRequest } from './requests.ts'
+import { requireOperation } from './require-operation.ts'
 
 type CompensateContext = Pick<ServiceContext, 'database' | 'types' | 'wakeUps'>
 type Preflight = Extract<RecordedPreflight, { kind: 'compensation' }>
@@ -40,7 +42,8 @@ export const compensateOperation = async (
     return usePreflight(context, principal, recorded, request)
   }
   for (let tries = 1; ; tries++) {
-    const { id } = await preflightCompensation(context, principal, operationId, { scope: null })
+    // a part of this request, and told with it
+    const { id } = await preflightCompensation(context, principal, operationId, { scope: null }, { audited: false })
     const recorded = await findPreflight(context, principal, operationId, id)
     try {
       return await usePreflight(context, principal, recorded, request)
@@ -60,6 +63,7 @@ const findPreflight = async (
 ): Promise<Preflight> => {
   const recorded = await database.query((connection) => readPreflight(connection, tenantId, preflightId))
   if (recorded?.kind === 'compensation' && recorded.operationId === operationId) return recorded
+  await requireOperation(database, { tenantId, operationId })
   throw new AppError('invalid-request', 'there is no such preflight of a compensation of this operation', {
     errors: [{ detail: 'no such compensation preflight of this operation', pointer: '/preflight_id' }],
   })
@@ -79,10 +83,12 @@ const usePreflight = async (
     judgeCompensation(connection, types, { tenantId: principal.tenantId, operationId }, scope),
   )
   refuseStale(judgement.facts.version, request.ifMatchVersion)
-  refuseBlocked(judgement, recorded, request.force)
+  refuseBlocked(judgement, recorded, request.force, principal)
+  const derived = derivedFrom(recorded, judgement, principal, request.reason)
   const compensation = {
-    ...derivedFrom(recorded, judgement, principal, request.reason),
+    ...derived,
     scope,
+    audit: derivedAudit('operation.compensate', derived, principal, request.force),
     steps: [],
     // one shard: its windows go from the last item to the first
     shardEnds: [judgement.facts.targets],
@@ -90,14 +96,19 @@ const usePreflight = async (
   return answerInsertion(context, compensation, await insertCompensation(database, compensation))
 }
 
-const refuseBlocked = (judgement: CompensationJudgement, recorded: Preflight, force: readonly string[]): void => {
-  const { stopIf, noCompensationReason } = judgement.answer
+const refuseBlocked = (
+  judgement: CompensationJudgement,
+  recorded: Preflight,
+  force: readonly string[],
+  principal: Principal,
+): void => {
+  const { noCompensationReason } = judgement.answer
   const blocking = blockingCodes(judgement, recorded, force)
   if (blocking.length === 0) return
   const names = blocking.map((code) =>
     code === 'no-compensation' && noCompensationReason !== null ? `${code} (${noCompensationReason})` : code,
   )
   throw new AppError('compensation-blocked', `the compensation is blocked by: ${names.join(', ')}`, {
-    extra: { blocked_by: blocking, stop_if: stopIf },
+    extra: { blocked_by: blocking, stop_if: shownEvaluations(judgement, principal) },
   })
 }

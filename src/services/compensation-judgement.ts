@@ -29,7 +29,10 @@ const hashOf = (facts: CompensationFacts, scope: CompensationScope, type: Operat
     live: [facts.liveReplays, facts.liveCompensations],
   })
 
-type Answer = Omit<CompensationPreflightView, 'id' | 'operationId' | 'expiresAt' | 'factsHash' | 'scope'>
+type Answer = Omit<
+  CompensationPreflightView,
+  'id' | 'operationId' | 'expiresAt' | 'factsHash' | 'countsSensitive' | 'scope'
+>
 
 const answerOf = (facts: CompensationFacts, type: OperationType, downstreamErrors5m: Share): Answer => {
   const stopIf = evaluateStopConditions(stopConditions(type, facts), {

@@ -1,3 +1,4 @@
+import type { Counts, OperationStatus } from '../domain/operation.ts'
 import type { OperationType } from '../domain/operation-type.ts'
 import type { PrivateAddresses } from '../domain/webhook.ts'
 import type { Database } from '../storage/database.ts'
@@ -16,4 +17,17 @@ export interface ServiceContext {
   wakeUps: WakeUps
   /** Absent: no secret to sign webhooks with is set, so a `callback_url` is refused. */
   webhooks?: { privateAddresses: PrivateAddresses }
+  /** Told of each operation that this process has made final, after the commit; a crash in between leaves it untold. */
+  ended?: (end: OperationEnd) => void
+}
+
+export interface OperationEnd {
+  operationId: string
+  type: string
+  status: OperationStatus
+  counts: Counts
+  /** Since it was accepted. */
+  tookMs: number
+  /** Stored with the operation. */
+  traceparent: string | null
 }

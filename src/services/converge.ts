@@ -13,7 +13,7 @@ import { settleOperation } from './settle.ts'
  * `doublesMatter`: whether a send that did its work beside another one is of interest; a temporary object is not.
  */
 export const convergeEvidence = async (
-  context: Pick<ServiceContext, 'database' | 'wakeUps'>,
+  context: Pick<ServiceContext, 'database' | 'wakeUps' | 'ended'>,
   shard: ShardKey,
   evidence: Evidence,
   { doublesMatter } = { doublesMatter: true },

@@ -52,6 +52,8 @@ export interface ProposedPreflightView {
 }
 
 export interface ResolvedIncidentView extends IncidentView {
+  /** Callers without `ledger:read` see ranges of counts, and no list whose length would tell them. */
+  countsSensitive: boolean
   preflights: ProposedPreflightView[]
   hasMorePreflights: boolean
 }

@@ -1,10 +1,12 @@
 import { AppError } from '../domain/errors.ts'
+import { formatId } from '../domain/ids.ts'
 import {
   type DeadLetterRow,
   discardDeadLetter,
   findDeadLetterRow,
   listDeadLetterRows,
 } from '../storage/dead-letters.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import type { ServiceContext } from './context.ts'
 import type { DeadLetterView } from './dead-letter-views.ts'
 import { readPage } from './paging.ts'
@@ -46,11 +48,13 @@ export const getDeadLetter = async (
  */
 export const discard = async (
   { database }: DatabaseContext,
-  { tenantId, name }: Principal,
+  principal: Principal,
   id: string,
   { reason }: { reason: string },
 ): Promise<DeadLetterView> => {
-  const won = await database.query((connection) => discardDeadLetter(connection, { tenantId, id, by: name, reason }))
+  const { tenantId, name: by } = principal
+  const audit = auditEntry(authorOf(principal), 'dead_letter.discard', ['dead_letter', formatId('dl', id)], reason)
+  const won = await database.query((connection) => discardDeadLetter(connection, { tenantId, id, by, reason, audit }))
   const row = await database.query((connection) => findDeadLetterRow(connection, tenantId, id))
   if (!row) throw new AppError('dead-letter-not-found', 'there is no such dead letter')
   if (won) return deadLetterView(row)

@@ -1,7 +1,9 @@
 import { AppError } from '../domain/errors.ts'
+import { formatId } from '../domain/ids.ts'
 import { approve, reject } from '../storage/approvals.ts'
 import type { OperationState } from '../storage/operation-state.ts'
 import { readPreflight } from '../storage/replays.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import { judgeCompensation } from './compensation-judgement.ts'
 import type { ServiceContext } from './context.ts'
 import { lookBehind } from './dependents.ts'
@@ -43,11 +45,27 @@ export const decideApproval = async (
     await refuseOutdated(context, state)
   }
   const decide = request.decision === 'approve' ? approve : reject
-  const decided = await decide(database, { tenantId, operationId, actor: principal.name, note: request.note })
+  const decided = await decide(database, {
+    tenantId,
+    operationId,
+    actor: principal.name,
+    note: request.note,
+    audit: auditEntry(
+      authorOf(principal),
+      `operation.${request.decision}`,
+      ['operation', formatId('op', operationId)],
+      request.note,
+    ),
+  })
   if (!decided) throw notAwaiting((await readState({ tenantId, id: operationId })) ?? state)
   wakeUps.send('work')
   wakeUps.send('change')
-  if (request.decision === 'reject') await lookBehind(context, { tenantId, operationId })
+  if (request.decision === 'reject') {
+    const counts = { total: state.itemsTotal, applied: 0, skipped: 0, failed: 0, uncertain: 0 }
+    const tookMs = Date.now() - Date.parse(state.createdAt)
+    context.ended?.({ operationId, type: state.type, status: 'cancelled', counts, tookMs, traceparent: null })
+    await lookBehind(context, { tenantId, operationId })
+  }
 }
 
 /** Where a type states that nothing could undo its effects, the approver accepts that in so many words. */

@@ -5,7 +5,7 @@ import { requestCancel } from '../storage/stops.ts'
 import type { ServiceContext } from './context.ts'
 import { settleStatus } from './settle-status.ts'
 
-type DependentsContext = Pick<ServiceContext, 'database' | 'wakeUps'>
+type DependentsContext = Pick<ServiceContext, 'database' | 'wakeUps' | 'ended'>
 
 /** Looked at by the one who settled, before it goes on; the sweep looks at the rest. */
 const LOOKS_MAX = 32

@@ -15,7 +15,7 @@ const ORPHAN_STEPS_MAX = 1_000
  * told of each piece of it that is done.
  */
 export const explainOrphans = async (
-  context: Pick<ServiceContext, 'database' | 'wakeUps'>,
+  context: Pick<ServiceContext, 'database' | 'wakeUps' | 'ended'>,
   held: Holder,
   step: () => void = () => {},
 ): Promise<void> => {

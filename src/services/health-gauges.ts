@@ -46,7 +46,11 @@ const add = (standings: Map<string, Standing>, report: HealthReportView['types']
   }
 }
 
-const toGauges = (standings: readonly Standing[], leftOut: boolean): Gauge[] => [
+const toGauges = (
+  standings: readonly Standing[],
+  usualP95Ms: ReadonlyMap<string, number | null>,
+  leftOut: boolean,
+): Gauge[] => [
   {
     name: 'health_figure',
     help: 'A figure of the health report, of the tenant where it is worst. Missing: no data.',
@@ -60,6 +64,12 @@ const toGauges = (standings: readonly Standing[], leftOut: boolean): Gauge[] => 
     help: 'Tenants whose figure is over the threshold of the health report.',
     labelNames: ['type', 'figure'],
     values: standings.map(({ type, figure, alarms }) => ({ labels: { type, figure }, value: alarms })),
+  },
+  {
+    name: 'call_usual_p95_seconds',
+    help: 'What the p95 of the type usually is: learned from its last seven days, without the last hour. Missing: too few calls.',
+    labelNames: ['type'],
+    values: [...usualP95Ms].flatMap(([type, ms]) => (ms === null ? [] : [{ labels: { type }, value: ms / 1_000 }])),
   },
   {
     name: 'health_tenants_left_out',
@@ -85,7 +95,7 @@ export const openHealthGauges = ({ database, types }: Pick<ServiceContext, 'data
     for (const tenantId of [NOBODY, ...tenants.slice(0, TENANTS_MAX)]) {
       add(standings, await database.query((connection) => judgeTenant(connection, types, tenantId, pace)))
     }
-    gauges = toGauges([...standings.values()], tenants.length > TENANTS_MAX)
+    gauges = toGauges([...standings.values()], pace.usualP95Ms, tenants.length > TENANTS_MAX)
     readAtMs = performance.now()
   }
 

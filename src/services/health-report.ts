@@ -1,4 +1,6 @@
+import { areCountsSensitive } from '../domain/count-range.ts'
 import { type HealthVerdict, judgeHealth, type Verdict } from '../domain/health.ts'
+import { RATE_CALLS_MIN } from '../domain/replay.ts'
 import type { Connection } from '../storage/connection.ts'
 import {
   type CancelStanding,
@@ -61,7 +63,8 @@ export const judgeTenant = async (
     const { health, cancelContract } = judgeHealth({
       oldestWaitingSeconds: standing.oldestWaitingSeconds,
       p95Ms: window.p95Ms,
-      usualP95Ms: pace.usualP95Ms.get(standing.type) ?? null,
+      // the p95 of a few calls is one of them
+      usualP95Ms: window.calls < RATE_CALLS_MIN ? null : (pace.usualP95Ms.get(standing.type) ?? null),
       retries: { count: window.retries, calls: window.items },
       deadLetters: standing.deadLetters,
       ...(cancels.get(standing.type) ?? NO_CANCEL),
@@ -73,6 +76,7 @@ export const judgeTenant = async (
     })
     return {
       type: standing.type,
+      countsSensitive: areCountsSensitive(type),
       verdict: worst([...health, ...cancelContract]),
       figures: health,
       cancelContract,

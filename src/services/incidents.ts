@@ -1,4 +1,6 @@
+import { areCountsSensitive } from '../domain/count-range.ts'
 import { AppError } from '../domain/errors.ts'
+import { formatId } from '../domain/ids.ts'
 import {
   type IncidentRow,
   listIncidentRows,
@@ -6,7 +8,9 @@ import {
   type ReplayProposal,
   resolveIncident as recordResolution,
 } from '../storage/incidents.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import type { ServiceContext } from './context.ts'
+import { seesRanges } from './count-ranges.ts'
 import type { IncidentView, ProposedPreflightView, ResolvedIncidentView } from './dead-letter-views.ts'
 import { readPage } from './paging.ts'
 import type { Principal } from './principal.ts'
@@ -53,14 +57,15 @@ export const getIncident = async (
  * items can be brought home. It replays nothing. Errors: incident-not-found.
  */
 export const resolveIncident = async (
-  context: DatabaseContext,
+  context: DatabaseContext & Pick<ServiceContext, 'types'>,
   principal: Principal,
   id: string,
   { fixedIn, reason }: ResolveIncidentRequest,
 ): Promise<ResolvedIncidentView> => {
   const { database } = context
   const { tenantId, name: by } = principal
-  const recorded = await recordResolution(database, { tenantId, fingerprint: id, by, fixedIn, reason })
+  const audit = auditEntry(authorOf(principal), 'incident.resolve', ['incident', formatId('inc', id)], reason)
+  const recorded = await recordResolution(database, { tenantId, fingerprint: id, by, fixedIn, reason, audit })
   const incident = recorded ? await getIncident(context, principal, id) : null
   if (!incident) throw new AppError('incident-not-found', 'there is no such incident')
   const proposals = await database.query((connection) =>
@@ -70,18 +75,25 @@ export const resolveIncident = async (
       { operationsMax: PROPOSALS_MAX + 1, keysMax: PROPOSED_KEYS_MAX },
     ),
   )
+  const countsSensitive = areCountsSensitive(context.types.get(incident.type))
+  // a list of items would tell how many they are
+  const keysMax = seesRanges(principal, { countsSensitive }) ? 0 : PROPOSED_KEYS_MAX
   return {
     ...incident,
-    preflights: proposals.slice(0, PROPOSALS_MAX).map(proposalView),
+    countsSensitive,
+    preflights: proposals.slice(0, PROPOSALS_MAX).map((proposal) => proposalView(proposal, keysMax)),
     hasMorePreflights: proposals.length > PROPOSALS_MAX,
   }
 }
 
-const proposalView = ({ operationId, targets, itemKeys, failureClasses }: ReplayProposal): ProposedPreflightView => ({
+const proposalView = (
+  { operationId, targets, itemKeys, failureClasses }: ReplayProposal,
+  keysMax: number,
+): ProposedPreflightView => ({
   operationId,
   targets,
   scope:
-    targets <= PROPOSED_KEYS_MAX
+    targets <= keysMax
       ? { states: ['failed'], itemKeys, failureClasses: null }
       : { states: ['failed'], itemKeys: null, failureClasses },
 })

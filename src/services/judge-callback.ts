@@ -18,7 +18,7 @@ import type { ServiceContext } from './context.ts'
 import { convergeEvidence } from './converge.ts'
 import { report } from './evidence-reports.ts'
 
-type JudgeContext = Pick<ServiceContext, 'database' | 'wakeUps'>
+type JudgeContext = Pick<ServiceContext, 'database' | 'wakeUps' | 'ended'>
 
 export const CALLBACK_ACTOR = 'system:callback'
 /** Each look after the first one means that somebody else moved the effect in between. */

@@ -14,6 +14,7 @@ import { probe } from '../probe.ts'
 import { readCase } from '../storage/cases.ts'
 import { type DueLookup, queueResend, scheduleLookup, takeDueLookups } from '../storage/lookups.ts'
 import { absenceReport, absenceStableAfterMs } from './absence-report.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import type { ServiceContext } from './context.ts'
 import { convergeEvidence } from './converge.ts'
 import { report } from './evidence-reports.ts'
@@ -43,7 +44,7 @@ const lookupTimeouts = (executor: Executor | null): number[] =>
     ? []
     : [executor.lookup, ...(executor.stepLookups?.values() ?? [])].flatMap((lookup) => lookup?.timeoutMs ?? [])
 
-type LookupContext = Pick<ServiceContext, 'database' | 'wakeUps' | 'types'>
+type LookupContext = Pick<ServiceContext, 'database' | 'wakeUps' | 'types' | 'ended'>
 
 /** Asks the provider about one case now. Errors: case-not-found, case-already-resolved, lookup-not-available. */
 export const lookupCase = async (context: LookupContext, principal: Principal, caseId: string): Promise<void> => {
@@ -73,6 +74,7 @@ export const lookupCase = async (context: LookupContext, principal: Principal, c
       limit: 1,
       holdMs: lookupHoldMs(type ? [type] : []),
       only: { tenantId: principal.tenantId, caseId },
+      audit: auditEntry(authorOf(principal), 'case.lookup', ['case', formatId('case', caseId)], null),
     }),
   )
   if (due) await lookUp(context, due, principal.name)

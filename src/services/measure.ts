@@ -16,53 +16,76 @@ const WINDOW_MINUTES = 5
 const UNDELIVERED_STATES = DELIVERY_STATES.filter((state) => state !== 'delivered')
 const OPEN_STATUSES = OPERATION_STATUSES.filter((status) => !isFinal(status))
 
+interface TypeGauge<T> {
+  name: string
+  help: string
+  ofItems?: boolean
+  of: (facts: T) => number
+}
+
 /** One series per type. */
-const TYPE_GAUGES: readonly { name: string; help: string; of: (gauges: TypeGauges, window: TypeWindow) => number }[] = [
+const STANDING_GAUGES: readonly TypeGauge<TypeGauges>[] = [
   {
     name: 'oldest_waiting_seconds',
     help: 'Since the oldest shard that nobody works on was due; 0: nothing waits.',
     of: (gauges) => gauges.oldestWaitingSeconds,
   },
   {
+    name: 'leases_expired',
+    help: 'Leases that ran out and that nobody has taken over yet: their workers are gone, or hang.',
+    of: (gauges) => gauges.leasesExpired,
+  },
+  {
     name: 'uncertain_items',
     help: 'Items of open operations of which it is not known whether their effect happened.',
+    ofItems: true,
     of: (gauges) => gauges.uncertainItems,
   },
   {
     name: 'reconciliation_cases_open',
     help: 'Cases that wait for evidence.',
+    ofItems: true,
     of: (gauges) => gauges.casesOpen,
   },
   {
     name: 'dead_letters',
     help: 'Open dead letters: items whose attempts are used up.',
+    ofItems: true,
     of: (gauges) => gauges.deadLetters,
   },
-  { name: 'calls_5m', help: 'Calls of the last 5 minutes.', of: (_, window) => window.calls },
+]
+
+/** Of all tenants together: a worker measures its types and not whose work it does. */
+const WINDOW_GAUGES: readonly TypeGauge<TypeWindow>[] = [
+  { name: 'calls_5m', help: 'Calls of the last 5 minutes.', ofItems: true, of: (window) => window.calls },
   {
     name: 'downstream_errors_5m',
     help: 'Calls of the last 5 minutes that ended in a 5xx, a 429, a timeout or a broken connection.',
-    of: (_, window) => window.errors,
+    ofItems: true,
+    of: (window) => window.errors,
   },
   {
     name: 'attempts_5m',
     help: 'Attempts of the last 5 minutes that ended with an outcome.',
-    of: (_, window) => window.items,
+    ofItems: true,
+    of: (window) => window.items,
   },
   {
     name: 'rejected_5m',
     help: 'Attempts of the last 5 minutes that ended in a normal reject.',
-    of: (_, window) => window.rejected,
+    ofItems: true,
+    of: (window) => window.rejected,
   },
   {
     name: 'retries_5m',
     help: 'Attempts of the last 5 minutes that were repetitions.',
-    of: (_, window) => window.retries,
+    ofItems: true,
+    of: (window) => window.retries,
   },
   {
     name: 'call_p95_seconds',
     help: 'The time that 95 % of the calls of the last 5 minutes did not exceed; 0: no calls.',
-    of: (_, window) => (window.p95Ms ?? 0) / 1000,
+    of: (window) => (window.p95Ms ?? 0) / 1000,
   },
 ]
 
@@ -70,28 +93,40 @@ const nothing = (type: string): TypeGauges => ({
   type,
   shardsReady: 0,
   shardsLeased: 0,
+  leasesExpired: 0,
   oldestWaitingSeconds: 0,
   uncertainItems: 0,
   casesOpen: 0,
   deadLetters: 0,
 })
 
-/** Gauges of the whole service, over all tenants. Every installed type and every open status has its series, also at 0. */
-export const measure = async ({ database, types }: Pick<ServiceContext, 'database' | 'types'>): Promise<Gauge[]> => {
-  const { operations, standing, windows, workers, webhooks, oldest } = await database.query(async (connection) => ({
-    operations: await readOpenOperations(connection),
-    standing: await readTypeGauges(connection),
-    windows: await readTypeWindows(connection, WINDOW_MINUTES),
-    workers: await readWorkersLive(connection),
-    webhooks: await readWebhookDeliveries(connection),
-    oldest: await readOldestTransactionSeconds(connection),
+/** A series for each type, also at 0. */
+const seriesOf = <T>(gauges: readonly TypeGauge<T>[], rows: readonly { type: string; facts: T }[]): Gauge[] =>
+  gauges.map(({ name, help, ofItems = false, of }) => ({
+    name,
+    help,
+    labelNames: ['type'],
+    ofItems,
+    values: rows.map(({ type, facts }) => ({ labels: { type }, value: of(facts) })),
+  }))
+
+type MeasureContext = Pick<ServiceContext, 'database' | 'types'>
+
+/**
+ * Gauges over the operations of one tenant, or (null) of all of them. Every installed type and every open status has its
+ * series, also at 0.
+ */
+export const measureOperations = async (
+  { database, types }: MeasureContext,
+  tenantId: number | null,
+): Promise<Gauge[]> => {
+  const { operations, standing, webhooks } = await database.query(async (connection) => ({
+    operations: await readOpenOperations(connection, tenantId),
+    standing: await readTypeGauges(connection, tenantId),
+    webhooks: await readWebhookDeliveries(connection, tenantId),
   }))
   const found = new Map(standing.map((gauges) => [gauges.type, gauges]))
-  const names = [...new Set([...types.list().map((type) => type.name), ...found.keys(), ...windows.keys()])].sort()
-  const rows = names.map((type) => ({
-    gauges: found.get(type) ?? nothing(type),
-    window: windows.get(type) ?? SILENT_WINDOW,
-  }))
+  const rows = typeNames(types, found).map((type) => ({ type, facts: found.get(type) ?? nothing(type) }))
   return [
     {
       name: 'operations',
@@ -103,11 +138,33 @@ export const measure = async ({ database, types }: Pick<ServiceContext, 'databas
       name: 'shards',
       help: 'Shards with work left: ready for a worker, or leased by one.',
       labelNames: ['type', 'state'],
-      values: rows.flatMap(({ gauges }) => [
-        { labels: { type: gauges.type, state: 'ready' }, value: gauges.shardsReady },
-        { labels: { type: gauges.type, state: 'leased' }, value: gauges.shardsLeased },
+      values: rows.flatMap(({ type, facts }) => [
+        { labels: { type, state: 'ready' }, value: facts.shardsReady },
+        { labels: { type, state: 'leased' }, value: facts.shardsLeased },
       ]),
     },
+    {
+      name: 'webhook_deliveries',
+      help: 'Webhooks that have not arrived: still to be sent, given up, or their receiver is gone. Those that ended count for 30 days.',
+      labelNames: ['state'],
+      values: UNDELIVERED_STATES.map((state) => ({ labels: { state }, value: webhooks.get(state) ?? 0 })),
+    },
+    ...seriesOf(STANDING_GAUGES, rows),
+  ]
+}
+
+const typeNames = (types: MeasureContext['types'], others: ReadonlyMap<string, unknown>): string[] =>
+  [...new Set([...types.list().map((type) => type.name), ...others.keys()])].sort()
+
+/** Gauges of the service itself, which belong to no tenant. */
+const measureService = async ({ database, types }: MeasureContext): Promise<Gauge[]> => {
+  const { windows, workers, oldest } = await database.query(async (connection) => ({
+    windows: await readTypeWindows(connection, WINDOW_MINUTES),
+    workers: await readWorkersLive(connection),
+    oldest: await readOldestTransactionSeconds(connection),
+  }))
+  const rows = typeNames(types, windows).map((type) => ({ type, facts: windows.get(type) ?? SILENT_WINDOW }))
+  return [
     {
       name: 'workers_live',
       help: 'Workers that send heartbeats.',
@@ -120,17 +177,12 @@ export const measure = async ({ database, types }: Pick<ServiceContext, 'databas
       labelNames: [],
       values: [{ labels: {}, value: oldest }],
     },
-    {
-      name: 'webhook_deliveries',
-      help: 'Webhooks that have not arrived: still to be sent, given up, or their receiver is gone. Those that ended count for 30 days.',
-      labelNames: ['state'],
-      values: UNDELIVERED_STATES.map((state) => ({ labels: { state }, value: webhooks.get(state) ?? 0 })),
-    },
-    ...TYPE_GAUGES.map(({ name, help, of }) => ({
-      name,
-      help,
-      labelNames: ['type'],
-      values: rows.map(({ gauges, window }) => ({ labels: { type: gauges.type }, value: of(gauges, window) })),
-    })),
+    ...seriesOf(WINDOW_GAUGES, rows),
   ]
 }
+
+/** Gauges of the whole service, over all tenants. */
+export const measure = async (context: MeasureContext): Promise<Gauge[]> => [
+  ...(await measureOperations(context, null)),
+  ...(await measureService(context)),
+]

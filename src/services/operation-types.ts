@@ -3,6 +3,7 @@ import { leaseAdvice } from '../domain/lease.ts'
 import { cancelGuarantee, type OperationType } from '../domain/operation-type.ts'
 import { listPausedTypes, pauseType, resumeType, type TypePauseRow } from '../storage/operation-types.ts'
 import { readTypeWindows } from '../storage/type-minutes.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import type { ServiceContext } from './context.ts'
 import type { Principal } from './principal.ts'
 import type { OperationTypeView } from './views.ts'
@@ -11,17 +12,17 @@ type TypesContext = Pick<ServiceContext, 'database' | 'types' | 'wakeUps'>
 
 const P95_MINUTES = 60
 
-const readMeasured = ({ database }: TypesContext) =>
+const readMeasured = ({ database }: TypesContext, { tenantId }: Principal) =>
   database.query(async (connection) => {
-    const [pauses, windows] = await Promise.all([listPausedTypes(connection), readTypeWindows(connection, P95_MINUTES)])
+    const [pauses, windows] = await Promise.all([
+      listPausedTypes(connection, tenantId),
+      readTypeWindows(connection, P95_MINUTES),
+    ])
     return { pauses: new Map(pauses.map((pause) => [pause.name, pause])), windows }
   })
 
-export const listOperationTypes = async (
-  context: TypesContext,
-  _principal: Principal,
-): Promise<OperationTypeView[]> => {
-  const { pauses, windows } = await readMeasured(context)
+export const listOperationTypes = async (context: TypesContext, principal: Principal): Promise<OperationTypeView[]> => {
+  const { pauses, windows } = await readMeasured(context, principal)
   return context.types
     .list()
     .sort((a, b) => (a.name < b.name ? -1 : 1))
@@ -30,12 +31,12 @@ export const listOperationTypes = async (
 
 export const getOperationType = async (
   context: TypesContext,
-  _principal: Principal,
+  principal: Principal,
   name: string,
 ): Promise<OperationTypeView | null> => {
   const type = context.types.get(name)
   if (type === undefined) return null
-  const { pauses, windows } = await readMeasured(context)
+  const { pauses, windows } = await readMeasured(context, principal)
   return toView(type, pauses.get(name), windows.get(name)?.p95Ms ?? null)
 }
 
@@ -47,8 +48,10 @@ export const pauseOperationType = async (
   { reason }: { reason: string | null },
 ): Promise<OperationTypeView> => {
   const { version, codeVersion } = typeOrThrow(context, name)
+  const { tenantId, name: by } = principal
+  const audit = auditEntry(authorOf(principal), 'operation_type.pause', ['operation_type', name], reason)
   await context.database.query((connection) =>
-    pauseType(connection, { name, version, codeVersion, by: principal.name, reason }),
+    pauseType(connection, { tenantId, name, version, codeVersion, by, reason, audit }),
   )
   return viewOrThrow(context, principal, name)
 }
@@ -57,10 +60,12 @@ export const resumeOperationType = async (
   context: TypesContext,
   principal: Principal,
   name: string,
-  _request: { reason: string | null },
+  { reason }: { reason: string | null },
 ): Promise<OperationTypeView> => {
   typeOrThrow(context, name)
-  await context.database.query((connection) => resumeType(connection, name))
+  const { tenantId } = principal
+  const audit = auditEntry(authorOf(principal), 'operation_type.resume', ['operation_type', name], reason)
+  await context.database.query((connection) => resumeType(connection, { tenantId, name, audit }))
   context.wakeUps.send('work')
   return viewOrThrow(context, principal, name)
 }
@@ -109,6 +114,7 @@ const toView = (type: OperationType, pause: TypePauseRow | undefined, p95Ms: num
     maxCancelMs: type.maxCancelMs,
     retry: type.retry,
     stopIf: type.stopIf,
+    counts: type.counts,
     retention: type.retention,
     compensation: type.compensation,
     noCompensationReason: type.noCompensationReason,

@@ -1,3 +1,4 @@
+import { areCountsSensitive } from '../domain/count-range.ts'
 import { FAILURE_CLASSES, type FailureClass } from '../domain/failure.ts'
 import { stuckSignals } from '../domain/health.ts'
 import { isFinal } from '../domain/operation.ts'
@@ -50,6 +51,7 @@ export const operationView = (
       inFlight: state.inFlight,
     },
     failures: failures(state),
+    countsSensitive: areCountsSensitive(type),
     lastProgressAt: state.lastProgressAt,
     cancel: {
       possible: !isFinal(state.status) && !cancelled,

@@ -2,8 +2,11 @@
  * The preflight of a compensation: what it would take back and what forbids it, recorded. It changes nothing else, so a crash
  * at any line costs a question. Its facts and their hash are those of compensation-judgement.ts.
  */
+import { areCountsSensitive } from '../domain/count-range.ts'
 import { AppError } from '../domain/errors.ts'
+import { formatId } from '../domain/ids.ts'
 import { type CompensationScope, insertPreflight } from '../storage/preflights.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import { judgeCompensation } from './compensation-judgement.ts'
 import type { ServiceContext } from './context.ts'
 import { PREFLIGHT_MINUTES } from './preflight-replay.ts'
@@ -25,11 +28,17 @@ export const preflightCompensation = async (
   principal: Principal,
   operationId: string,
   request: CompensationPreflightRequest,
+  { audited } = { audited: true },
 ): Promise<CompensationPreflightView> => {
   const { tenantId } = principal
   const scope = scopeOf(request)
   return database.query(async (connection) => {
-    const { facts, answer, factsHash } = await judgeCompensation(connection, types, { tenantId, operationId }, scope)
+    const { facts, type, answer, factsHash } = await judgeCompensation(
+      connection,
+      types,
+      { tenantId, operationId },
+      scope,
+    )
     refuseUnknownKeys(facts, request.scope?.itemKeys ?? null)
     const recorded = await insertPreflight(connection, {
       tenantId,
@@ -40,7 +49,15 @@ export const preflightCompensation = async (
       factsHash,
       requestedBy: principal.name,
       expiresInMinutes: PREFLIGHT_MINUTES,
+      audit: audited
+        ? auditEntry(
+            authorOf(principal),
+            'operation.compensation_preflight',
+            ['operation', formatId('op', operationId)],
+            null,
+          )
+        : null,
     })
-    return { ...recorded, operationId, factsHash, scope, ...answer }
+    return { ...recorded, operationId, factsHash, countsSensitive: areCountsSensitive(type), scope, ...answer }
   })
 }

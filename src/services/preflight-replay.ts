@@ -6,10 +6,13 @@
  *
  * Rates are not in it: they change by the minute and are evaluated anew when the replay is asked for and while it runs.
  */
+import { areCountsSensitive } from '../domain/count-range.ts'
 import { AppError, type Fault } from '../domain/errors.ts'
 import { FAILURE_CLASSES, type FailureClass, permits } from '../domain/failure.ts'
+import { formatId } from '../domain/ids.ts'
 import { REPLAYABLE_STATES } from '../domain/replay.ts'
 import { insertPreflight, type ReplayScope } from '../storage/preflights.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import type { ServiceContext } from './context.ts'
 import type { PreflightView } from './preflight-views.ts'
 import type { Principal } from './principal.ts'
@@ -74,7 +77,12 @@ export const preflightReplay = async (
   const { tenantId } = principal
   const asked = replayScopeOf(request)
   return database.query(async (connection) => {
-    const { scope, facts, answer, factsHash } = await judgeReplay(connection, types, { tenantId, operationId }, asked)
+    const { scope, facts, type, answer, factsHash } = await judgeReplay(
+      connection,
+      types,
+      { tenantId, operationId },
+      asked,
+    )
     refuseUnknownKeys(facts, request.scope?.itemKeys ?? null)
     const recorded = await insertPreflight(connection, {
       tenantId,
@@ -85,7 +93,13 @@ export const preflightReplay = async (
       factsHash,
       requestedBy: principal.name,
       expiresInMinutes: PREFLIGHT_MINUTES,
+      audit: auditEntry(
+        authorOf(principal),
+        'operation.replay_preflight',
+        ['operation', formatId('op', operationId)],
+        null,
+      ),
     })
-    return { ...recorded, operationId, factsHash, scope, ...answer }
+    return { ...recorded, operationId, factsHash, countsSensitive: areCountsSensitive(type), scope, ...answer }
   })
 }

@@ -1,10 +1,14 @@
 /** How a recorded preflight becomes an operation: what replays and compensations have in common. */
+
 import { uuidv7 } from 'uuidv7'
+import type { AuditEntry } from '../domain/audit.ts'
 import { AppError } from '../domain/errors.ts'
+import { formatId } from '../domain/ids.ts'
 import type { OperationType } from '../domain/operation-type.ts'
 import { isForceable } from '../domain/replay.ts'
 import type { DerivedOperation, Insertion } from '../storage/derived-operations.ts'
 import type { RecordedPreflight } from '../storage/replays.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import type { ServiceContext } from './context.ts'
 import type { Principal } from './principal.ts'
 
@@ -57,6 +61,22 @@ export const derivedFrom = (
   reason,
   approvalRequired: type.approval === 'none' ? null : type.approval,
 })
+
+/** Of forced codes, in the audit. */
+const FORCED_CHARS_MAX = 300
+
+/** The subject is the operation that it is made of: the new one names it anyway. */
+export const derivedAudit = (
+  action: 'operation.replay' | 'operation.compensate',
+  { id, of, targets, reason }: Pick<DerivedOperation, 'id' | 'of' | 'targets' | 'reason'>,
+  principal: Principal,
+  force: readonly string[],
+): AuditEntry =>
+  auditEntry(authorOf(principal), action, ['operation', formatId('op', of)], reason, {
+    operation: formatId('op', id),
+    targets,
+    ...(force.length > 0 && { forced: force.join(' ').slice(0, FORCED_CHARS_MAX) }),
+  })
 
 /** Errors: preflight-outdated. */
 export const answerInsertion = (

@@ -5,6 +5,8 @@ export interface PreflightView {
   operationId: string
   expiresAt: DbTime
   factsHash: string
+  /** Callers without `ledger:read` see ranges. */
+  countsSensitive: boolean
   scope: { states: string[]; failureClasses: string[]; itemKeys: string[] | null }
   replayTargets: number
   failedTargets: number
@@ -32,6 +34,8 @@ export interface CompensationPreflightView {
   operationId: string
   expiresAt: DbTime
   factsHash: string
+  /** Callers without `ledger:read` see ranges. */
+  countsSensitive: boolean
   scope: { itemKeys: string[] | null }
   compensationTargets: number
   appliedTargets: number

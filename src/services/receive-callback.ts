@@ -1,6 +1,7 @@
 import { isUtf8 } from 'node:buffer'
 import { createHash } from 'node:crypto'
 import { AppError } from '../domain/errors.ts'
+import { formatId } from '../domain/ids.ts'
 import type { CallbackReceiver, Json } from '../domain/operation-type.ts'
 import {
   type CallbackTarget,
@@ -9,12 +10,14 @@ import {
   readCallback,
   type StoredCallback,
 } from '../storage/callbacks.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import type { ServiceContext } from './context.ts'
 import { judgeCallback } from './judge-callback.ts'
+import { DEFAULT_TENANT_ID } from './principal.ts'
 import type { CallbackRequest } from './requests.ts'
 import type { CallbackView } from './views.ts'
 
-type ReceiveContext = Pick<ServiceContext, 'database' | 'wakeUps' | 'types'>
+type ReceiveContext = Pick<ServiceContext, 'database' | 'wakeUps' | 'types' | 'ended'>
 
 /**
  * Takes a provider's signed event: verifies, keeps, judges, in this order. A repeat is answered as the first was; the same
@@ -30,7 +33,7 @@ export const receiveCallback = async (context: ReceiveContext, request: Callback
   const event = parse(request.body)
   const bodyHash = createHash('sha256').update(request.body).digest('hex')
   const { callback } = type
-  const { stored, isNew } = await keep(context, { type: type.name, eventId, bodyHash }, request.tenantId, () =>
+  const { stored, isNew } = await keep(context, { type: type.name, eventId, bodyHash }, request, () =>
     callback.read(event),
   )
   if (stored.bodyHash !== bodyHash) {
@@ -69,7 +72,7 @@ const TRIES_MAX = 10
 const keep = async (
   { database }: ReceiveContext,
   event: Pick<StoredCallback, 'type' | 'eventId' | 'bodyHash'>,
-  tenantId: number | null,
+  request: Pick<CallbackRequest, 'tenantId' | 'origin'>,
   read: () => StoredCallback['statement'],
 ): Promise<{ stored: StoredCallback; isNew: boolean }> => {
   let isNew = false
@@ -77,11 +80,28 @@ const keep = async (
     const stored = await database.query((connection) => readCallback(connection, event))
     if (stored) return { stored, isNew }
     const statement = read()
-    const target = await findTarget({ database }, { type: event.type, statement, tenantId })
-    isNew = await database.query((connection) => insertCallback(connection, { ...event, statement, target }))
+    const target = await findTarget({ database }, { type: event.type, statement, tenantId: request.tenantId })
+    const audit = callbackAudit(event, target, request)
+    isNew = await database.query((connection) => insertCallback(connection, { ...event, statement, target }, audit))
   }
   throw new Error('a callback is forgotten as often as it is received')
 }
+
+/** Of the tenant whose effect it is; where there is none, of the one that was named, or else of the service's own. */
+const callbackAudit = (
+  { type, eventId }: Pick<StoredCallback, 'type' | 'eventId'>,
+  target: CallbackTarget | null,
+  { tenantId, origin }: Pick<CallbackRequest, 'tenantId' | 'origin'>,
+) => ({
+  tenantId: target?.tenantId ?? tenantId ?? DEFAULT_TENANT_ID,
+  entry: auditEntry(
+    authorOf({ name: `provider:${type}`, ...(origin && { origin }) }),
+    'callback.receive',
+    ['callback', eventId],
+    null,
+    target === null ? {} : { operation: formatId('op', target.operationId) },
+  ),
+})
 
 /** The effect that an event speaks of. Null: there is none, or the event says nothing. */
 const findTarget = async (

@@ -10,7 +10,7 @@ import { convergeEvidence } from './converge.ts'
 import { type Holder, sentReport, unsentReport, workerEvidence } from './outcome-reports.ts'
 import { settleOperation } from './settle.ts'
 
-export type RemoteContext = Pick<ServiceContext, 'database' | 'types' | 'wakeUps'>
+export type RemoteContext = Pick<ServiceContext, 'database' | 'types' | 'wakeUps' | 'ended'>
 
 export interface RemoteHold extends Holder {
   executor: Extract<Executor, { kind: 'external' }>
@@ -35,12 +35,13 @@ export const runnableOf = (type: OperationType): RunnableType => ({
 
 /** Gives the shard back. Null: the lease is lost, or something is still in flight. */
 export const finishHold = async (
-  { database, wakeUps }: Pick<RemoteContext, 'database' | 'wakeUps'>,
+  context: Pick<RemoteContext, 'database' | 'wakeUps' | 'ended'>,
   lease: Lease,
 ): Promise<{ dueInMs: number | null } | null> => {
+  const { database, wakeUps } = context
   const finished = await finishShard(database, lease)
   if (finished === null) return null
-  if (finished.state === 'done') await settleOperation({ database, wakeUps }, lease.tenantId, lease.operationId)
+  if (finished.state === 'done') await settleOperation(context, lease.tenantId, lease.operationId)
   else wakeUps.send('work')
   wakeUps.send('change')
   return { dueInMs: finished.state === 'ready' ? finished.dueInMs : null }
@@ -51,7 +52,7 @@ export const finishHold = async (
  * Who may say the first: only the holder, of itself, or we of what it was never given.
  */
 export const explainInHand = async (
-  context: Pick<RemoteContext, 'database' | 'wakeUps'>,
+  context: Pick<RemoteContext, 'database' | 'wakeUps' | 'ended'>,
   hold: RemoteHold,
   as: 'unsent' | 'uncertain',
   except: (intent: { effectKey: string; send: number }) => boolean = () => false,

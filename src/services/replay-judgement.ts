@@ -45,7 +45,7 @@ const hashOf = (facts: ReplayFacts, scope: ReplayScope, type: OperationType): st
     liveCompensations: facts.liveCompensations,
   })
 
-type Answer = Omit<PreflightView, 'id' | 'operationId' | 'expiresAt' | 'factsHash' | 'scope'>
+type Answer = Omit<PreflightView, 'id' | 'operationId' | 'expiresAt' | 'factsHash' | 'countsSensitive' | 'scope'>
 
 const answerOf = (facts: ReplayFacts, type: OperationType, downstreamErrors5m: Share): Answer => {
   const stopIf = evaluateStopConditions(stopConditions(type, facts), {

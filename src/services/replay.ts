@@ -9,11 +9,13 @@
 import { AppError } from '../domain/errors.ts'
 import { insertReplay, type RecordedPreflight, readPreflight } from '../storage/replays.ts'
 import type { ServiceContext } from './context.ts'
+import { shownEvaluations } from './count-ranges.ts'
 import { refuseStale } from './if-match.ts'
-import { answerInsertion, blockingCodes, derivedFrom, earlierUse, type Made } from './preflight-use.ts'
+import { answerInsertion, blockingCodes, derivedAudit, derivedFrom, earlierUse, type Made } from './preflight-use.ts'
 import type { Principal } from './principal.ts'
 import { judgeReplay, type ReplayJudgement } from './replay-judgement.ts'
 import type { ReplayRequest } from './requests.ts'
+import { requireOperation } from './require-operation.ts'
 import { shardEnds } from './shard-ends.ts'
 
 /**
@@ -31,6 +33,7 @@ export const replayOperation = async (
   const { tenantId } = principal
   const recorded = await database.query((connection) => readPreflight(connection, tenantId, request.preflightId))
   if (recorded?.kind !== 'replay' || recorded.operationId !== operationId) {
+    await requireOperation(database, { tenantId, operationId })
     throw new AppError('invalid-request', 'there is no such preflight of this operation', {
       errors: [{ detail: 'no such preflight of this operation', pointer: '/preflight_id' }],
     })
@@ -41,12 +44,13 @@ export const replayOperation = async (
     judgeReplay(connection, types, { tenantId, operationId }, recorded.scope),
   )
   refuseStale(judgement.facts.version, request.ifMatchVersion)
-  refuseBlocked(judgement, recorded, request.force)
+  refuseBlocked(judgement, recorded, request.force, principal)
   const { type, facts } = judgement
   const derived = derivedFrom(recorded, judgement, principal, request.reason)
   const made = await insertReplay(database, {
     ...derived,
     scope: recorded.scope,
+    audit: derivedAudit('operation.replay', derived, principal, request.force),
     // a compensation undoes an item as a whole
     steps: facts.compensates === null ? type.steps : [],
     effectKeyPrefix: type.effect === 'artifact' ? `${type.name}:${derived.id}:` : null,
@@ -56,11 +60,15 @@ export const replayOperation = async (
   return answerInsertion(context, derived, made)
 }
 
-const refuseBlocked = (judgement: ReplayJudgement, recorded: RecordedPreflight, force: readonly string[]): void => {
-  const { stopIf } = judgement.answer
+const refuseBlocked = (
+  judgement: ReplayJudgement,
+  recorded: RecordedPreflight,
+  force: readonly string[],
+  principal: Principal,
+): void => {
   const blocking = blockingCodes(judgement, recorded, force)
   if (blocking.length === 0) return
   throw new AppError('replay-blocked', `the replay is blocked by: ${blocking.join(', ')}`, {
-    extra: { blocked_by: blocking, stop_if: stopIf },
+    extra: { blocked_by: blocking, stop_if: shownEvaluations(judgement, principal) },
   })
 }

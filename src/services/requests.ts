@@ -3,6 +3,7 @@ import type { BulkActionKind } from '../domain/bulk-action.ts'
 import type { Fault } from '../domain/errors.ts'
 import type { FailureClass } from '../domain/failure.ts'
 import type { Json } from '../domain/operation-type.ts'
+import type { Principal } from './principal.ts'
 
 /** What callers ask for, checked against the route's own schema, but not yet against types or facts. */
 
@@ -123,6 +124,17 @@ export interface ResolveCaseRequest {
   send?: number | undefined
 }
 
+export interface AuditFilters {
+  actor: string | null
+  action: string[]
+  /** The id of a subject, as it was given. */
+  subject: string | null
+  createdAfter: string | null
+  createdBefore: string | null
+}
+/** Newest first; `at` is the database's own text. */
+export type AuditPosition = { at: string; seq: number }
+
 export interface DeadLetterFilters {
   operationId: string | null
   type: string | null
@@ -195,6 +207,8 @@ export interface CallbackRequest {
   body: Buffer
   /** Whose effect it is, where several tenants have one with the same key. */
   tenantId: number | null
+  /** For the audit. */
+  origin?: Principal['origin']
 }
 export interface BulkActionRequest {
   action: BulkActionKind

@@ -1,10 +1,13 @@
+import type { AuditEntry } from '../domain/audit.ts'
 import { AppError } from '../domain/errors.ts'
+import { formatId } from '../domain/ids.ts'
 import { decideResolution } from '../domain/reconciliation.ts'
 import { probe } from '../probe.ts'
 import { closeCase, noteCase, type OpenCase, readCase } from '../storage/cases.ts'
 import { closeExplainedDoubts } from '../storage/lookups.ts'
 import type { Report } from '../storage/run/converge.ts'
 import { readEffects } from '../storage/run/observations.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import type { ServiceContext } from './context.ts'
 import { convergeEvidence } from './converge.ts'
 import { report } from './evidence-reports.ts'
@@ -12,7 +15,7 @@ import type { Principal } from './principal.ts'
 import type { ResolveCaseRequest } from './requests.ts'
 import { settleOperation } from './settle.ts'
 
-type ResolveContext = Pick<ServiceContext, 'database' | 'wakeUps' | 'types'>
+type ResolveContext = Pick<ServiceContext, 'database' | 'wakeUps' | 'types' | 'ended'>
 
 const alreadyResolved = (resolution: string | null): AppError =>
   new AppError('case-already-resolved', `the case was resolved as ${resolution ?? 'something else'} in the meantime`, {
@@ -82,10 +85,17 @@ const resolveByCause = async (
           evidenceRef: request.evidenceRef,
           effectRef: request.effectRef,
           note: request.note,
+          audit: resolutionAudit(principal, found, request),
         }),
       )
   }
 }
+
+const resolutionAudit = (principal: Principal, { id }: Pick<OpenCase, 'id'>, request: ResolveCaseRequest): AuditEntry =>
+  auditEntry(authorOf(principal), 'case.resolve', ['case', formatId('case', id)], request.note, {
+    resolution: request.resolution,
+    retry: request.retry,
+  })
 
 const said = (
   found: { cancelled: boolean },
@@ -117,7 +127,7 @@ const moveEffect = async (
   context: ResolveContext,
   principal: Principal,
   shard: { tenantId: number; operationId: string; shard: number },
-  found: Pick<OpenCase, 'ord' | 'effectKey' | 'send' | 'type' | 'cancelled'>,
+  found: Pick<OpenCase, 'id' | 'ord' | 'effectKey' | 'send' | 'type' | 'cancelled'>,
   request: ResolveCaseRequest,
 ): Promise<boolean> => {
   const effects = await readEffects(context.database, shard.tenantId, [found.effectKey])
@@ -133,6 +143,7 @@ const moveEffect = async (
     codeVersion: context.types.get(found.type)?.codeVersion ?? 'unknown',
     lookupAfterMs: null,
     reports: [report({ ord: found.ord, effectKey: found.effectKey, send: effect.send }, said(found, request))],
+    audit: resolutionAudit(principal, found, request),
   })
   return converged.moved.size > 0
 }
@@ -152,7 +163,12 @@ const resolveElsewhere = async (
     const owner = { tenantId: shard.tenantId, operationId: effect.operationId, shard: effect.shard }
     moved = await moveEffect(context, principal, owner, { ...found, ord: effect.ord, cancelled: true }, request)
   }
-  const closed = await closeExplainedDoubts(context.database, { ...shard, ords: [found.ord] })
+  const closed = await closeExplainedDoubts(context.database, {
+    ...shard,
+    ords: [found.ord],
+    // the move has told of it
+    audit: moved ? null : resolutionAudit(principal, found, request),
+  })
   // where the evidence was this person's, they won, also when the reconciler has closed the case from it since
   if (closed === 0) return moved
   context.wakeUps.send('work')

@@ -19,7 +19,7 @@ export interface Settled {
  * it has read. Null: no such operation, or it keeps changing.
  */
 export const settleStatus = async (
-  { database, wakeUps }: Pick<ServiceContext, 'database' | 'wakeUps'>,
+  { database, wakeUps, ended }: Pick<ServiceContext, 'database' | 'wakeUps' | 'ended'>,
   tenantId: number,
   operationId: string,
 ): Promise<Settled | null> => {
@@ -51,6 +51,10 @@ export const settleStatus = async (
     if (written) {
       await probe('settled', { operationId })
       wakeUps.send('change')
+      if (final) {
+        const { type, counts } = facts
+        ended?.({ operationId, type, status, counts, tookMs: written.tookMs, traceparent: written.traceparent })
+      }
       return { status, awaited: final && written.awaited }
     }
   }

@@ -9,7 +9,7 @@ import { settleStatus } from './settle-status.ts'
  * (the sweep comes back to it).
  */
 export const settleOperation = async (
-  context: Pick<ServiceContext, 'database' | 'wakeUps'>,
+  context: Pick<ServiceContext, 'database' | 'wakeUps' | 'ended'>,
   tenantId: number,
   operationId: string,
 ): Promise<OperationStatus | null> => {

@@ -1,6 +1,8 @@
 import { AppError } from '../domain/errors.ts'
+import { formatId } from '../domain/ids.ts'
 import { probe } from '../probe.ts'
 import { closeDraft, readDraft } from '../storage/drafts.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import type { ServiceContext } from './context.ts'
 import { draftTypeOf, noOperation, notDraft, uploadInProgress } from './draft-refusals.ts'
 import { changedSince } from './if-match.ts'
@@ -17,10 +19,12 @@ const TRIES_MAX = 10
  */
 export const startDraft = async (
   { database, types, wakeUps }: Pick<ServiceContext, 'database' | 'types' | 'wakeUps'>,
-  { tenantId, name }: Principal,
+  principal: Principal,
   operationId: string,
   request: CancelRequest,
 ): Promise<void> => {
+  const { tenantId, name } = principal
+  const subject = ['operation', formatId('op', operationId)] as const
   for (let tries = 0; tries < TRIES_MAX; tries++) {
     const draft = await database.query((connection) => readDraft(connection, tenantId, operationId))
     if (!draft) throw noOperation()
@@ -41,6 +45,7 @@ export const startDraft = async (
       reason: request.reason,
       shardEnds: shardEnds(type, draft.itemsTotal),
       steps: type.steps,
+      audit: auditEntry(authorOf(principal), 'operation.start', subject, request.reason, { items: draft.itemsTotal }),
     })
     if (!closed) continue
     await probe('start-committed', { operationId })

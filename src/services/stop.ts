@@ -1,8 +1,10 @@
 import { AppError } from '../domain/errors.ts'
+import { formatId } from '../domain/ids.ts'
 import { cancelDecision, isFinal, type OperationStatus, pauseDecision, resumeDecision } from '../domain/operation.ts'
 import { probe } from '../probe.ts'
 import type { OperationState } from '../storage/operation-state.ts'
 import { requestCancel, requestPause, resume, type StopRequest } from '../storage/stops.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import type { ServiceContext } from './context.ts'
 import type { StateReader } from './get-operation.ts'
 import { refuseStale } from './if-match.ts'
@@ -16,7 +18,7 @@ const ACKNOWLEDGEMENT_POLL_MS = 15
 /** The operation changed between reading and writing; after so many times somebody is in a loop. */
 const TRIES_MAX = 10
 
-type StopContext = Pick<ServiceContext, 'database' | 'wakeUps'> & { readState: StateReader }
+type StopContext = Pick<ServiceContext, 'database' | 'wakeUps' | 'ended'> & { readState: StateReader }
 
 type Answer = { status: 200 | 202 }
 
@@ -29,9 +31,11 @@ const decideUntilStored = async (
   principal: Principal,
   id: string,
   { reason, ifMatchVersion }: CancelRequest | PauseRequest,
+  action: 'operation.cancel' | 'operation.pause' | 'operation.resume',
   decide: (state: OperationState, change: StopRequest) => Promise<Answer | 'changed'>,
 ): Promise<Answer> => {
-  const change: StopRequest = { tenantId: principal.tenantId, operationId: id, actor: principal.name, reason }
+  const audit = auditEntry(authorOf(principal), action, ['operation', formatId('op', id)], reason)
+  const change: StopRequest = { tenantId: principal.tenantId, operationId: id, actor: principal.name, reason, audit }
   for (let tries = 0; tries < TRIES_MAX; tries++) {
     const state = await readState({ tenantId: principal.tenantId, id })
     if (!state) throw new AppError('operation-not-found', 'there is no such operation')
@@ -59,7 +63,7 @@ export const cancelOperation = (
   id: string,
   request: CancelRequest,
 ): Promise<Answer> =>
-  decideUntilStored(context, principal, id, request, async (state, change) => {
+  decideUntilStored(context, principal, id, request, 'operation.cancel', async (state, change) => {
     const decision = cancelDecision(state.status, state.cancelRequestedAt !== null)
     switch (decision.kind) {
       case 'already-final':
@@ -94,29 +98,31 @@ const awaitAcknowledgement = async ({ readState }: StopContext, principal: Princ
 
 /** The system's own cancel, for example `system:deadline`. False: it was cancelled already, or is final. */
 export const cancelBySystem = async (
-  { database, wakeUps }: Pick<ServiceContext, 'database' | 'wakeUps'>,
+  context: Pick<ServiceContext, 'database' | 'wakeUps' | 'ended'>,
   key: { tenantId: number; operationId: string },
   actor: `system:${string}`,
   reason: string,
 ): Promise<boolean> => {
+  const { database, wakeUps } = context
   const stored = await requestCancel(database, { ...key, actor, reason })
   if (!stored) return false
   wakeUps.send('stop')
-  await settleOperation({ database, wakeUps }, key.tenantId, key.operationId)
+  await settleOperation(context, key.tenantId, key.operationId)
   return true
 }
 
 /** The system's own pause, with what is shown as the operation's `error`. False: it is not running any more. */
 export const pauseBySystem = async (
-  { database, wakeUps }: Pick<ServiceContext, 'database' | 'wakeUps'>,
+  context: Pick<ServiceContext, 'database' | 'wakeUps' | 'ended'>,
   { tenantId, operationId }: { tenantId: number; operationId: string },
   actor: `system:${string}`,
   error: { code: string; detail: string },
 ): Promise<boolean> => {
+  const { database, wakeUps } = context
   const stored = await requestPause(database, { tenantId, operationId, actor, reason: error.detail, error })
   if (!stored) return false
   wakeUps.send('stop')
-  await settleOperation({ database, wakeUps }, tenantId, operationId)
+  await settleOperation(context, tenantId, operationId)
   return true
 }
 
@@ -127,7 +133,7 @@ export const pauseOperation = (
   id: string,
   request: PauseRequest,
 ): Promise<Answer> =>
-  decideUntilStored(context, principal, id, request, async (state, change) => {
+  decideUntilStored(context, principal, id, request, 'operation.pause', async (state, change) => {
     const decision = pauseDecision(state.status)
     switch (decision.kind) {
       case 'receipt':
@@ -154,7 +160,7 @@ export const resumeOperation = (
   id: string,
   request: PauseRequest,
 ): Promise<Answer> =>
-  decideUntilStored(context, principal, id, request, async (state, change) => {
+  decideUntilStored(context, principal, id, request, 'operation.resume', async (state, change) => {
     const decision = resumeDecision(state.status)
     if (decision.kind === 'not-paused') {
       throw refused(

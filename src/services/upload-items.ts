@@ -1,5 +1,7 @@
 import { uuidv7 } from 'uuidv7'
+import { areCountsSensitive, lowerEnd } from '../domain/count-range.ts'
 import { AppError } from '../domain/errors.ts'
+import { formatId } from '../domain/ids.ts'
 import {
   abandonUpload,
   type Begun,
@@ -10,7 +12,9 @@ import {
   type Upload,
 } from '../storage/uploads.ts'
 import { deleteTail } from './abandoned-uploads.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import type { ServiceContext } from './context.ts'
+import { seesRanges } from './count-ranges.ts'
 import { draftTypeOf, noOperation, notDraft, uploadInProgress, whyUploadEnded } from './draft-refusals.ts'
 import { changedSince } from './if-match.ts'
 import type { Principal } from './principal.ts'
@@ -19,7 +23,7 @@ import { storeRows } from './store-rows.ts'
 
 export interface Uploaded {
   added: number
-  /** Items of the draft, when the upload was finished. */
+  /** Items of the draft, when the upload was finished; the lower end of their range, where that is all the caller may see. */
   total: number
   /** The key was used before, with the same bytes. */
   replayed: boolean
@@ -50,7 +54,7 @@ export const uploadItems = async (
     case 'begun':
       return run(context, principal, { ...key, fromOrd: begun.fromOrd }, begun, request)
     case 'done':
-      return repeated(begun, request)
+      return repeated(begun, request, (total) => shownTotal(context, principal, begun.type, total))
     case 'no-operation':
       throw noOperation()
     case 'not-draft':
@@ -78,10 +82,12 @@ const run = async (
     const added = await storeRows({ database, type, upload, rootId: draft.rootId }, request)
     if (added === 0) throw new AppError('items-missing', 'the upload has no rows: send at least one')
     const requestHash = await request.hash()
-    const finished = await finishUpload(database, { ...upload, added, requestHash, actor: principal.name })
+    const subject = ['operation', formatId('op', upload.operationId)] as const
+    const audit = auditEntry(authorOf(principal), 'operation.items_add', subject, null, { added })
+    const finished = await finishUpload(database, { ...upload, added, requestHash, actor: principal.name, audit })
     if (!finished) throw await whyUploadEnded(database, upload)
     wakeUps.send('change')
-    return { added, total: finished.total, replayed: false }
+    return { added, total: shownTotal({ types }, principal, draft.type, finished.total), replayed: false }
   } catch (error) {
     // Should this fail too, the upload expires.
     await database.query((connection) => abandonUpload(connection, upload)).catch(() => {})
@@ -91,8 +97,22 @@ const run = async (
   }
 }
 
-const repeated = async (done: Extract<Begun, { kind: 'done' }>, request: UploadRequest): Promise<Uploaded> => {
-  if ((await request.hash()) === done.requestHash) return { added: done.added, total: done.total, replayed: true }
+/** Others may have uploaded to the draft, too. */
+const shownTotal = (
+  { types }: Pick<UploadContext, 'types'>,
+  principal: Principal,
+  typeName: string,
+  total: number,
+): number =>
+  seesRanges(principal, { countsSensitive: areCountsSensitive(types.get(typeName)) }) ? lowerEnd(total) : total
+
+const repeated = async (
+  done: Extract<Begun, { kind: 'done' }>,
+  request: UploadRequest,
+  shown: (total: number) => number,
+): Promise<Uploaded> => {
+  if ((await request.hash()) === done.requestHash)
+    return { added: done.added, total: shown(done.total), replayed: true }
   throw new AppError('idempotency-key-reused', 'this Idempotency-Key was used with another upload: use a new key', {
     errors: [{ detail: 'used before with other rows', pointer: 'Idempotency-Key' }],
   })

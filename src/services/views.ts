@@ -62,6 +62,8 @@ export interface OperationView {
   version: number
   counts: OperationCounts
   failures: Partial<Record<FailureClass, number>>
+  /** Callers without `ledger:read` see ranges. */
+  countsSensitive: boolean
   lastProgressAt: DbTime | null
   cancel: CancelView
   approval: ApprovalView | null
@@ -200,6 +202,7 @@ export interface OperationTypeView {
   maxCancelMs: number
   retry: { maxAttempts: number; baseMs: number; maxMs: number }
   stopIf: string[]
+  counts: string
   retention: { itemsDays: number; ledgerDays: number }
   compensation: string
   noCompensationReason: string | null
@@ -283,7 +286,14 @@ export interface WorkerView {
 
 export interface HealthReportView {
   generatedAt: DbTime
-  types: { type: string; verdict: Verdict; figures: HealthVerdict[]; cancelContract: HealthVerdict[] }[]
+  types: {
+    type: string
+    /** Callers without `ledger:read` see ranges of counts. */
+    countsSensitive: boolean
+    verdict: Verdict
+    figures: HealthVerdict[]
+    cancelContract: HealthVerdict[]
+  }[]
 }
 
 export interface ReadinessView {
@@ -296,6 +306,8 @@ export interface Gauge {
   name: string
   help: string
   labelNames: string[]
+  /** It counts items: of some types not everybody may see them exactly. */
+  ofItems?: boolean
   values: { labels: Record<string, string>; value: number }[]
 }
 
@@ -310,4 +322,22 @@ export interface CallbackView {
   itemKey: string | null
   effectKey: string | null
   caseId: string | null
+}
+
+/** Who did what, when and why. */
+export interface AuditView {
+  /** The database's own text. */
+  at: string
+  /** Tells entries of one instant apart. */
+  seq: number
+  actor: string
+  auth: string
+  scope: string | null
+  action: string
+  subjectKind: string
+  subjectId: string
+  reason: string | null
+  requestId: string | null
+  traceId: string | null
+  details: Record<string, unknown>
 }

@@ -1,6 +1,8 @@
 import { AppError } from '../domain/errors.ts'
+import { formatId } from '../domain/ids.ts'
 import { operationExists } from '../storage/operations.ts'
 import { findDeliveryRow, listDeliveryRows, redeliver } from '../storage/webhook-deliveries.ts'
+import { auditEntry, authorOf } from './audit.ts'
 import type { ServiceContext } from './context.ts'
 import { readPage } from './paging.ts'
 import type { Principal } from './principal.ts'
@@ -38,11 +40,13 @@ export const getWebhookDelivery = (
  */
 export const redeliverWebhook = async (
   { database }: DatabaseContext,
-  { tenantId }: Principal,
+  principal: Principal,
   id: string,
 ): Promise<WebhookDeliveryView> => {
+  const { tenantId } = principal
+  const audit = auditEntry(authorOf(principal), 'webhook.redeliver', ['webhook_delivery', formatId('wh', id)], null)
   const { isDue, delivery } = await database.query(async (connection) => ({
-    isDue: await redeliver(connection, tenantId, id),
+    isDue: await redeliver(connection, tenantId, id, audit),
     delivery: await findDeliveryRow(connection, tenantId, id),
   }))
   if (!delivery) throw new AppError('webhook-delivery-not-found', 'there is no such webhook delivery')

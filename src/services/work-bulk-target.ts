@@ -5,6 +5,7 @@
 import { BULK_CLAIMS_MAX, isRefusal } from '../domain/bulk-action.ts'
 import { AppError } from '../domain/errors.ts'
 import { formatId } from '../domain/ids.ts'
+import { knownScopes } from '../domain/scope.ts'
 import {
   beginTarget,
   type ClaimedTarget,
@@ -17,7 +18,7 @@ import { readPreflight } from '../storage/replays.ts'
 import type { ServiceContext } from './context.ts'
 import type { StateReader } from './get-operation.ts'
 import { preflightReplay } from './preflight-replay.ts'
-import { type Principal, SCOPES } from './principal.ts'
+import type { Principal } from './principal.ts'
 import { replayOperation } from './replay.ts'
 import { cancelOperation } from './stop.ts'
 
@@ -37,7 +38,8 @@ const outcome = (state: TargetOutcome['state'], facts: Partial<TargetOutcome> = 
 const principalOf = (target: ClaimedTarget): Principal => ({
   tenantId: target.tenantId,
   name: target.requestedBy,
-  scopes: SCOPES.filter((scope) => target.requesterScopes.includes(scope)),
+  scopes: knownScopes(target.requesterScopes),
+  origin: { auth: 'bulk_action', scope: null, requestId: formatId('bulk', target.bulkId), traceId: null },
 })
 
 /** The trail from an operation back to the bulk action; also how a repeat knows its own cancel. */

@@ -1,7 +1,9 @@
+import type { Audited } from '../domain/audit.ts'
+import { auditJson } from './audit.ts'
 import type { Database } from './database.ts'
 import { lockOperation } from './stops.ts'
 
-export interface ApprovalDecision {
+export interface ApprovalDecision extends Audited {
   tenantId: number
   operationId: string
   actor: string
@@ -29,7 +31,9 @@ export const approve = (database: Database, decision: ApprovalDecision): Promise
         from o where s.tenant_id = o.tenant_id and s.operation_id = o.id),
       event as (
         insert into operation_events (tenant_id, operation_id, version, kind, status, actor, reason)
-        select tenant_id, id, version, 'approved', status, ${decision.actor}, ${decision.note} from o)
+        select tenant_id, id, version, 'approved', status, ${decision.actor}, ${decision.note} from o),
+      audit as (
+        insert into audit_entries select a.* from o, audit_row(o.tenant_id, ${auditJson(decision.audit)}::text::jsonb) a)
       select 1 from o`.then((rows) => rows.length > 0),
   }))
 
@@ -65,6 +69,8 @@ export const reject = (database: Database, decision: ApprovalDecision): Promise<
         from o where callback_url is not null),
       event as (
         insert into operation_events (tenant_id, operation_id, version, kind, status, actor, reason)
-        select tenant_id, id, version, 'rejected', status, ${decision.actor}, ${decision.note} from o)
+        select tenant_id, id, version, 'rejected', status, ${decision.actor}, ${decision.note} from o),
+      audit as (
+        insert into audit_entries select a.* from o, audit_row(o.tenant_id, ${auditJson(decision.audit)}::text::jsonb) a)
       select 1 from o`.then((rows) => rows.length > 0),
   }))

@@ -5,6 +5,7 @@ export interface ArtifactRow {
   tenantId: number
   id: string
   operationId: string
+  type: string
   name: string
   contentType: string
   object: string
@@ -28,7 +29,7 @@ type Named = { tenantId: number; operationId: string } | { id: string }
 export const readArtifact = async ({ sql }: Connection, named: Named): Promise<ArtifactRow | null> => {
   const byLink = 'id' in named
   const [row] = await sql<ArtifactRow>`
-    select tenant_id as "tenantId", id, operation_id as "operationId", name, content_type as "contentType", object,
+    select tenant_id as "tenantId", id, operation_id as "operationId", type, name, content_type as "contentType", object,
       size_bytes::float8 as "sizeBytes", sha256, published_at as "publishedAt", expires_at as "expiresAt",
       expires_at <= now() as expired, superseded_at as "supersededAt", superseded_by as "supersededBy",
       supersede_reason as "supersedeReason", floor(extract(epoch from now()))::float8 as "nowSeconds",

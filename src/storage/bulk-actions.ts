@@ -1,5 +1,7 @@
 /** Bulk actions as they are made, read, started and aborted. How their targets are worked on stands in bulk-targets.ts. */
+
 import { and, desc, eq, inArray, type SQL, sql as text } from 'drizzle-orm'
+import type { Audited } from '../domain/audit.ts'
 import {
   BULK_TARGETS_MAX,
   type BulkActionKind,
@@ -11,12 +13,13 @@ import {
   DRY_RUN_HOURS,
 } from '../domain/bulk-action.ts'
 import { texts } from './array-literal.ts'
+import { auditJson } from './audit.ts'
 import type { Connection } from './connection.ts'
 import type { Database } from './database.ts'
 import { operationConditions } from './operations.ts'
 import { bulkActions, bulkActionTargets, operations } from './schema.ts'
 
-export interface NewBulkAction {
+export interface NewBulkAction extends Audited {
   tenantId: number
   id: string
   action: BulkActionKind
@@ -69,7 +72,10 @@ export const insertBulkAction = async (
       returning tenant_id, id),
     target as (
       insert into bulk_action_targets (tenant_id, bulk_id, ord, operation_id)
-      select b.tenant_id, b.id, c.ord, c.id from b, candidate c)
+      select b.tenant_id, b.id, c.ord, c.id from b, candidate c),
+    audit as (
+      insert into audit_entries
+      select a.* from b, audit_row(b.tenant_id, ${auditJson(action.audit)}::text::jsonb) a)
     select n.n as targets, exists (select from b) as stored from n`)
   return row ?? { targets: 0, stored: false }
 }
@@ -181,7 +187,7 @@ export const listBulkTargetRows = async (
     from ${bulkActionTargets} where ${and(...conditions)} order by ord limit ${limit}`)
 }
 
-export interface BulkDecision {
+export interface BulkDecision extends Audited {
   tenantId: number
   id: string
   actor: string
@@ -191,12 +197,16 @@ export interface BulkDecision {
 /** Runs the frozen set of a dry run. False: it is none (any more), or has expired. */
 export const startBulkAction = async ({ sql }: Connection, decision: BulkDecision): Promise<boolean> => {
   const rows = await sql`
-    update bulk_actions set
-      status = case targets when 0 then 'finished' else 'running' end, expires_at = null, started_at = clock_timestamp(),
-      started_by = ${decision.actor}, start_reason = ${decision.reason}, next_at = clock_timestamp(),
-      completed_at = case targets when 0 then clock_timestamp() end
-    where tenant_id = ${decision.tenantId} and id = ${decision.id}::uuid and status = 'dry_run' and expires_at > now()
-    returning 1`
+    with b as (
+      update bulk_actions set
+        status = case targets when 0 then 'finished' else 'running' end, expires_at = null, started_at = clock_timestamp(),
+        started_by = ${decision.actor}, start_reason = ${decision.reason}, next_at = clock_timestamp(),
+        completed_at = case targets when 0 then clock_timestamp() end
+      where tenant_id = ${decision.tenantId} and id = ${decision.id}::uuid and status = 'dry_run' and expires_at > now()
+      returning tenant_id),
+    audit as (
+      insert into audit_entries select a.* from b, audit_row(b.tenant_id, ${auditJson(decision.audit)}::text::jsonb) a)
+    select 1 from b`
   return rows.length > 0
 }
 
@@ -216,7 +226,9 @@ export const abortBulkAction = (database: Database, decision: BulkDecision): Pro
         update bulk_action_targets t set state = 'skipped', code = 'aborted', at = clock_timestamp()
         from b where t.tenant_id = b.tenant_id and t.bulk_id = b.id and t.state = 'pending' and t.begun_at is null
         returning 1),
-      n as (select count(*)::int as n from skip)
+      n as (select count(*)::int as n from skip),
+      audit as (
+        insert into audit_entries select a.* from b, audit_row(b.tenant_id, ${auditJson(decision.audit)}::text::jsonb) a)
       update bulk_actions a set
         status = 'aborted', expires_at = null, skipped = skipped + n.n, aborted_at = clock_timestamp(),
         aborted_by = ${decision.actor}, abort_reason = ${decision.reason},

@@ -20,10 +20,12 @@
  *  deferred                      the maintenance loop looks when the call has ended, or the absence cannot change any more.
  *  outcome committed             a repeat is answered with it.
  */
+import type { AuditEntry } from '../domain/audit.ts'
 import type { CallbackOutcome } from '../domain/callback.ts'
 import type { EffectState } from '../domain/effect.ts'
 import type { CallbackStatement } from '../domain/operation-type.ts'
 import { texts } from './array-literal.ts'
+import { auditJson } from './audit.ts'
 import type { Connection } from './connection.ts'
 import type { Database } from './database.ts'
 import type { ShardKey } from './run/lease.ts'
@@ -129,18 +131,24 @@ export const findCallbackTargets = (
 export const insertCallback = async (
   { sql }: Connection,
   event: Pick<StoredCallback, 'type' | 'eventId' | 'bodyHash' | 'statement' | 'target'>,
+  audit: { tenantId: number; entry: AuditEntry } | null = null,
 ): Promise<boolean> => {
   const { statement, target } = event
   const outcome = target !== null ? null : statement === null ? 'ignored' : 'unknown_effect'
   const rows = await sql`
-    insert into callback_inbox (type, event_id, body_hash, state, effect_key, effect_ref, tenant_id, operation_id, shard, ord,
-      item_key, send, outcome, processed_at)
-    values (${event.type}, ${event.eventId}, ${event.bodyHash}, ${statement?.state ?? null}, ${statement?.effectKey ?? null},
-      ${statement?.effectRef ?? null}, ${target?.tenantId ?? null}, ${target?.operationId ?? null}::uuid,
-      ${target?.shard ?? null}, ${target?.ord ?? null}, ${target?.itemKey ?? null}, ${target?.send ?? null}, ${outcome},
-      case when ${outcome}::text is not null then clock_timestamp() end)
-    on conflict (type, event_id) do nothing
-    returning 1`
+    with kept as (
+      insert into callback_inbox (type, event_id, body_hash, state, effect_key, effect_ref, tenant_id, operation_id, shard, ord,
+        item_key, send, outcome, processed_at)
+      values (${event.type}, ${event.eventId}, ${event.bodyHash}, ${statement?.state ?? null}, ${statement?.effectKey ?? null},
+        ${statement?.effectRef ?? null}, ${target?.tenantId ?? null}, ${target?.operationId ?? null}::uuid,
+        ${target?.shard ?? null}, ${target?.ord ?? null}, ${target?.itemKey ?? null}, ${target?.send ?? null}, ${outcome},
+        case when ${outcome}::text is not null then clock_timestamp() end)
+      on conflict (type, event_id) do nothing
+      returning 1),
+    audit as (
+      insert into audit_entries
+      select a.* from kept, audit_row(${audit?.tenantId ?? 0}::int, ${auditJson(audit?.entry)}::text::jsonb) a)
+    select 1 from kept`
   return rows.length > 0
 }
 

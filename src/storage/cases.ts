@@ -1,4 +1,6 @@
+import type { Audited } from '../domain/audit.ts'
 import type { CaseCause } from '../domain/reconciliation.ts'
+import { auditJson } from './audit.ts'
 import type { Connection } from './connection.ts'
 
 /** A case with the effect it is about, for whoever resolves it. */
@@ -35,7 +37,7 @@ export const readCase = async ({ sql }: Connection, tenantId: number, caseId: st
  */
 export const closeCase = async (
   { sql }: Connection,
-  close: {
+  close: Audited & {
     tenantId: number
     caseId: string
     resolution: 'applied' | 'not_applied'
@@ -46,13 +48,17 @@ export const closeCase = async (
   },
 ): Promise<boolean> => {
   const rows = await sql`
-    update reconciliation_cases set
-      closed_at = clock_timestamp(), next_lookup_at = null, resolution = ${close.resolution}, resolved_by = ${close.actor},
-      resolution_source = 'operator', evidence_ref = ${close.evidenceRef}, effect_ref = ${close.effectRef},
-      note = coalesce(${close.note}, note)
-    where tenant_id = ${close.tenantId} and id = ${close.caseId}::uuid and closed_at is null
-      and cause in ('duplicate_suspected', 'contradiction')
-    returning 1`
+    with c as (
+      update reconciliation_cases set
+        closed_at = clock_timestamp(), next_lookup_at = null, resolution = ${close.resolution}, resolved_by = ${close.actor},
+        resolution_source = 'operator', evidence_ref = ${close.evidenceRef}, effect_ref = ${close.effectRef},
+        note = coalesce(${close.note}, note)
+      where tenant_id = ${close.tenantId} and id = ${close.caseId}::uuid and closed_at is null
+        and cause in ('duplicate_suspected', 'contradiction')
+      returning tenant_id),
+    audit as (
+      insert into audit_entries select a.* from c, audit_row(c.tenant_id, ${auditJson(close.audit)}::text::jsonb) a)
+    select 1 from c`
   return rows.length > 0
 }
 

@@ -1,7 +1,10 @@
 /** Dead letters, read through the view `dead_letter_standings`, which says where each stands now. */
+
 import { and, asc, eq, inArray, type SQL, sql } from 'drizzle-orm'
+import type { Audited } from '../domain/audit.ts'
 import type { DeadLetterStatus } from '../domain/dead-letter.ts'
 import type { FailureClass } from '../domain/failure.ts'
+import { auditJson } from './audit.ts'
 import type { Connection } from './connection.ts'
 
 export interface DeadLetterRow extends Record<string, unknown> {
@@ -73,13 +76,18 @@ export const findDeadLetterRow = async (
 /** Closes one that is still open. Of two at once the row lock lets one through; false: it was closed, or has recovered. */
 export const discardDeadLetter = async (
   { sql }: Connection,
-  discard: { tenantId: number; id: string; by: string; reason: string },
+  discard: Audited & { tenantId: number; id: string; by: string; reason: string },
 ): Promise<boolean> => {
   const rows = await sql`
-    update dead_letters d set
-      closed_at = clock_timestamp(), closed_by = ${discard.by}, close_reason = ${discard.reason}, closed_as = 'discarded'
-    where d.tenant_id = ${discard.tenantId} and d.id = ${discard.id}::uuid and d.closed_as is null
-      and exists (select from dead_letter_standings s where s.tenant_id = d.tenant_id and s.id = d.id and s.status = 'open')
-    returning 1`
+    with letter as (
+      update dead_letters d set
+        closed_at = clock_timestamp(), closed_by = ${discard.by}, close_reason = ${discard.reason}, closed_as = 'discarded'
+      where d.tenant_id = ${discard.tenantId} and d.id = ${discard.id}::uuid and d.closed_as is null
+        and exists (select from dead_letter_standings s where s.tenant_id = d.tenant_id and s.id = d.id and s.status = 'open')
+      returning d.tenant_id),
+    audit as (
+      insert into audit_entries
+      select a.* from letter, audit_row(letter.tenant_id, ${auditJson(discard.audit)}::text::jsonb) a)
+    select 1 from letter`
   return rows.length > 0
 }

@@ -5,16 +5,18 @@
  *   lock operation and shards so that no outcome of it changes between the check and the copy (L1)
  *   check                     the version is the judged one, and no replay or compensation of it is open
  *   copy                      set-wise; it must find as many items as were judged
- *   shards, events, and the preflight is used
+ *   shards, events, the audit, and the preflight is used
  *
  * A crash before the commit leaves nothing, and the preflight as it was.
  */
+import type { Audited } from '../domain/audit.ts'
 import { ints, texts } from './array-literal.ts'
+import { recordAudit } from './audit.ts'
 import type { Sql, TransactionConnection } from './connection.ts'
 import type { Database } from './database.ts'
 import { lockOperation } from './stops.ts'
 
-export interface DerivedOperation {
+export interface DerivedOperation extends Audited {
   tenantId: number
   id: string
   preflightId: string
@@ -125,6 +127,7 @@ const insertLocked = async (
       where tenant_id = ${tenantId} and id = ${made.of}::uuid returning tenant_id, id, version, status)
     insert into operation_events (tenant_id, operation_id, version, kind, status, actor, reason)
     select tenant_id, id, version, ${EVENTS[derivation.kind]}, status, ${made.requestedBy}, ${made.reason} from o`
+  await recordAudit(sql, tenantId, made.audit)
   return { kind: 'made' }
 }
 

@@ -1,4 +1,6 @@
+import type { Audited } from '../domain/audit.ts'
 import { ints, texts } from './array-literal.ts'
+import { auditJson } from './audit.ts'
 import type { Connection } from './connection.ts'
 import type { Database } from './database.ts'
 import { UPLOAD_LEASE_SECONDS } from './uploads.ts'
@@ -36,7 +38,7 @@ export const readDraft = async (
  */
 export const closeDraft = (
   database: Database,
-  draft: {
+  draft: Audited & {
     tenantId: number
     operationId: string
     itemsTotal: number
@@ -81,6 +83,8 @@ export const closeDraft = (
           from unnest(${ints(draft.shardEnds)}::int[]) with ordinality as e (to_ord, shard)) s),
       event as (
         insert into operation_events (tenant_id, operation_id, version, kind, status, actor, reason)
-        select tenant_id, id, version, 'draft_closed', status, ${draft.actor}, ${draft.reason} from o)
+        select tenant_id, id, version, 'draft_closed', status, ${draft.actor}, ${draft.reason} from o),
+      audit as (
+        insert into audit_entries select a.* from o, audit_row(o.tenant_id, ${auditJson(draft.audit)}::text::jsonb) a)
       select 1 from o`.then((rows) => rows.length > 0),
   }))

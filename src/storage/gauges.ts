@@ -1,4 +1,4 @@
-/** What stands around in the whole service, over all tenants. Each statement reads a bounded number of rows; a count that reaches its limit is a floor. */
+/** What stands around in one tenant, or (`tenantId` null) in the whole service, over all of them. Each statement reads a bounded number of rows; a count that reaches its limit is a floor. */
 import type { Connection } from './connection.ts'
 
 const OPERATIONS_MAX = 50_000
@@ -11,6 +11,8 @@ export interface TypeGauges {
   type: string
   shardsReady: number
   shardsLeased: number
+  /** Of the leased ones: their lease ran out, and nobody has taken them over yet. */
+  leasesExpired: number
   /** Since the oldest shard that nobody works on was due; 0: nothing waits. */
   oldestWaitingSeconds: number
   uncertainItems: number
@@ -20,42 +22,59 @@ export interface TypeGauges {
 }
 
 /** Types with something standing around; the others are missing. */
-export const readTypeGauges = async ({ sql }: Connection): Promise<TypeGauges[]> =>
+export const readTypeGauges = async ({ sql }: Connection, tenantId: number | null = null): Promise<TypeGauges[]> =>
   sql<TypeGauges>`
     with shard as (
-      (select type, state, run_at as since from operation_shards where state = 'ready' limit ${SHARDS_MAX})
+      (select type, state, run_at as since from operation_shards where state = 'ready' and (${tenantId}::int is null or tenant_id = ${tenantId}::int)
+        limit ${SHARDS_MAX})
       union all
-      (select type, state, lease_expires_at from operation_shards where state = 'leased' limit ${SHARDS_MAX})),
+      (select type, state, lease_expires_at from operation_shards where state = 'leased' and (${tenantId}::int is null or tenant_id = ${tenantId}::int)
+        limit ${SHARDS_MAX})),
     part as (
       select type, count(*) filter (where state = 'ready') as ready, count(*) filter (where state = 'leased') as leased,
+        count(*) filter (where state = 'leased' and since <= now()) as expired,
         max(extract(epoch from now() - since)) filter (where since <= now()) as waiting,
         0::bigint as uncertain, 0::bigint as cases, 0::bigint as dead
       from shard group by type
       union all
-      select s.type, 0, 0, null, sum(s.uncertain)::bigint, 0, 0
-      from (select tenant_id, id from operations where completed_at is null limit ${OPERATIONS_MAX}) o
+      select s.type, 0, 0, 0, null, sum(s.uncertain)::bigint, 0, 0
+      from (
+        select tenant_id, id from operations where completed_at is null and (${tenantId}::int is null or tenant_id = ${tenantId}::int)
+        limit ${OPERATIONS_MAX}) o
         -- by their key: a join may read the shards of all that ever ran
         cross join lateral (
           select type, uncertain from operation_shards s where s.tenant_id = o.tenant_id and s.operation_id = o.id offset 0) s
       group by s.type
       union all
-      select type, 0, 0, null, 0, count(*), 0
-      from (select type from reconciliation_cases where closed_at is null limit ${CASES_MAX}) c group by type
-      union all
-      select type, 0, 0, null, 0, 0, count(*)
+      select type, 0, 0, 0, null, 0, count(*), 0
       from (
-        select type from dead_letter_standings where closed_as is null and status = 'open' limit ${DEAD_LETTERS_MAX}) d
+        select type from reconciliation_cases where closed_at is null and (${tenantId}::int is null or tenant_id = ${tenantId}::int)
+        limit ${CASES_MAX}) c
+      group by type
+      union all
+      select type, 0, 0, 0, null, 0, 0, count(*)
+      from (
+        select type from dead_letter_standings
+        where closed_as is null and status = 'open' and (${tenantId}::int is null or tenant_id = ${tenantId}::int)
+        limit ${DEAD_LETTERS_MAX}) d
       group by type)
     select type, sum(ready)::float8 as "shardsReady", sum(leased)::float8 as "shardsLeased",
+      sum(expired)::float8 as "leasesExpired",
       coalesce(max(waiting), 0)::float8 as "oldestWaitingSeconds", sum(uncertain)::float8 as "uncertainItems",
       sum(cases)::float8 as "casesOpen", sum(dead)::float8 as "deadLetters"
     from part group by type`
 
 /** Open operations per status. */
-export const readOpenOperations = async ({ sql }: Connection): Promise<Map<string, number>> => {
+export const readOpenOperations = async (
+  { sql }: Connection,
+  tenantId: number | null,
+): Promise<Map<string, number>> => {
   const rows = await sql<{ status: string; n: number }>`
     select status, count(*)::float8 as n
-    from (select status from operations where completed_at is null limit ${OPERATIONS_MAX}) o group by status`
+    from (
+      select status from operations where completed_at is null and (${tenantId}::int is null or tenant_id = ${tenantId}::int)
+      limit ${OPERATIONS_MAX}) o
+    group by status`
   return new Map(rows.map((row) => [row.status, row.n]))
 }
 
@@ -84,13 +103,18 @@ export const readOldestTransactionSeconds = async ({ sql }: Connection): Promise
 }
 
 /** Deliveries that have not arrived, per state. */
-export const readWebhookDeliveries = async ({ sql }: Connection): Promise<Map<string, number>> => {
+export const readWebhookDeliveries = async (
+  { sql }: Connection,
+  tenantId: number | null,
+): Promise<Map<string, number>> => {
   const rows = await sql<{ state: string; n: number }>`
     select state, count(*)::float8 as n
     from (
-      (select state from webhook_deliveries where state = 'pending' limit ${WEBHOOKS_MAX})
+      (select state from webhook_deliveries where state = 'pending' and (${tenantId}::int is null or tenant_id = ${tenantId}::int)
+        limit ${WEBHOOKS_MAX})
       union all
-      (select state from webhook_deliveries where state in ('failed', 'disabled') limit ${WEBHOOKS_MAX})) d
+      (select state from webhook_deliveries where state in ('failed', 'disabled') and (${tenantId}::int is null or tenant_id = ${tenantId}::int)
+        limit ${WEBHOOKS_MAX})) d
     group by state`
   return new Map(rows.map((row) => [row.state, row.n]))
 }

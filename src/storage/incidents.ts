@@ -1,6 +1,9 @@
 /** Incidents: all dead letters of a tenant with one fingerprint. Nothing is stored of them but their resolutions. */
+
 import { and, eq, type SQL, sql } from 'drizzle-orm'
+import type { Audited } from '../domain/audit.ts'
 import type { FailureClass } from '../domain/failure.ts'
+import { auditJson } from './audit.ts'
 import type { Connection } from './connection.ts'
 import type { Database } from './database.ts'
 
@@ -97,15 +100,19 @@ const CLOSE_CHUNK = 10_000
  */
 export const resolveIncident = async (
   database: Database,
-  resolve: { tenantId: number; fingerprint: string; by: string; fixedIn: string | null; reason: string },
+  resolve: Audited & { tenantId: number; fingerprint: string; by: string; fixedIn: string | null; reason: string },
 ): Promise<boolean> => {
   const { tenantId, fingerprint } = resolve
   const [recorded] = await database.query(
     ({ sql }) => sql<{ resolved_at: string }>`
-      insert into incident_resolutions (tenant_id, fingerprint, resolved_by, fixed_in, reason)
-      select ${tenantId}::int, ${fingerprint}::text, ${resolve.by}::text, ${resolve.fixedIn}::text, ${resolve.reason}::text
-      where exists (select from dead_letters where tenant_id = ${tenantId} and fingerprint = ${fingerprint})
-      returning resolved_at`,
+      with r as (
+        insert into incident_resolutions (tenant_id, fingerprint, resolved_by, fixed_in, reason)
+        select ${tenantId}::int, ${fingerprint}::text, ${resolve.by}::text, ${resolve.fixedIn}::text, ${resolve.reason}::text
+        where exists (select from dead_letters where tenant_id = ${tenantId} and fingerprint = ${fingerprint})
+        returning tenant_id, resolved_at),
+      audit as (
+        insert into audit_entries select a.* from r, audit_row(r.tenant_id, ${auditJson(resolve.audit)}::text::jsonb) a)
+      select resolved_at from r`,
   )
   if (!recorded) return false
   for (let closed = CLOSE_CHUNK; closed === CLOSE_CHUNK; ) {

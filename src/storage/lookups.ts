@@ -1,5 +1,7 @@
+import type { Audited } from '../domain/audit.ts'
 import type { Json } from '../domain/operation-type.ts'
 import { ints, texts } from './array-literal.ts'
+import { auditJson } from './audit.ts'
 import type { Connection } from './connection.ts'
 import type { Database } from './database.ts'
 import type { ShardKey } from './run/lease.ts'
@@ -73,7 +75,12 @@ const parse = (row: LookupRow): DueLookup => ({
  */
 export const takeDueLookups = async (
   { sql }: Connection,
-  take: { types: readonly string[]; limit: number; holdMs: number; only: { tenantId: number; caseId: string } | null },
+  take: Audited & {
+    types: readonly string[]
+    limit: number
+    holdMs: number
+    only: { tenantId: number; caseId: string } | null
+  },
 ): Promise<DueLookup[]> => {
   const rows = await sql<LookupRow>`
     with due as materialized (
@@ -88,7 +95,9 @@ export const takeDueLookups = async (
       update reconciliation_cases c set
         lookups = c.lookups + 1, next_lookup_at = now() + ${take.holdMs} * interval '1 ms'
       from due where c.tenant_id = due.tenant_id and c.id = due.id
-      returning c.*)
+      returning c.*),
+    audit as (
+      insert into audit_entries select a.* from taken t, audit_row(t.tenant_id, ${auditJson(take.audit)}::text::jsonb) a)
     select c.tenant_id, c.id, c.operation_id, c.shard, c.ord, c.type, c.item_key, e.step, c.effect_key, e.send, e.attempt,
       c.lookups, i.input, o.cancel_requested_at is not null as cancelled, o.compensates is not null as compensating,
       (extract(epoch from clock_timestamp() - greatest(e.send_by, (select max(restored_at) from restores))) * 1000)::float8
@@ -171,7 +180,7 @@ export const readExplainedDoubts = async (
  */
 export const closeExplainedDoubts = (
   database: Database,
-  shard: ShardKey & { ords: readonly number[] },
+  shard: ShardKey & Audited & { ords: readonly number[] },
 ): Promise<number> =>
   database.lockThenWork((sql) => ({
     lock: sql`
@@ -222,7 +231,10 @@ export const closeExplainedDoubts = (
       n as (
         select count(*) as closed, count(*) filter (where effect = 'applied' and next_step is null) as skipped,
           count(*) filter (where effect <> 'applied' or next_step is not null) as failed, (select count(*) from again) as waiting
-        from doubt)
+        from doubt),
+      audit as (
+        insert into audit_entries
+        select a.* from n, audit_row(${shard.tenantId}::int, ${auditJson(shard.audit)}::text::jsonb) a where n.closed > 0)
       update operation_shards s set
         version = s.version + 1, uncertain = s.uncertain - n.closed, skipped = s.skipped + n.skipped,
         failed = s.failed + n.failed, failed_transient = s.failed_transient + n.failed, waiting = s.waiting + n.waiting,

@@ -1,6 +1,8 @@
+import type { Audited } from '../domain/audit.ts'
 import type { ItemState } from '../domain/ledger.ts'
 import type { OperationStatus } from '../domain/operation.ts'
 import { texts } from './array-literal.ts'
+import { auditJson } from './audit.ts'
 import type { Connection } from './connection.ts'
 
 /**
@@ -127,7 +129,7 @@ export const readReplayFacts = async (
   return row ?? null
 }
 
-export interface NewPreflight {
+export interface NewPreflight extends Audited {
   tenantId: number
   operationId: string
   kind: 'replay' | 'compensation'
@@ -144,11 +146,15 @@ export const insertPreflight = async (
   preflight: NewPreflight,
 ): Promise<{ id: string; expiresAt: string }> => {
   const [row] = await sql<{ id: string; expiresAt: string }>`
-    insert into replay_preflights (tenant_id, operation_id, kind, scope, facts, facts_hash, requested_by, expires_at)
-    values (${preflight.tenantId}, ${preflight.operationId}::uuid, ${preflight.kind}, ${JSON.stringify(preflight.scope)}::text::jsonb,
-      ${JSON.stringify(preflight.facts)}::text::jsonb, ${preflight.factsHash}, ${preflight.requestedBy},
-      clock_timestamp() + ${preflight.expiresInMinutes}::int * interval '1 minute')
-    returning id, expires_at as "expiresAt"`
+    with p as (
+      insert into replay_preflights (tenant_id, operation_id, kind, scope, facts, facts_hash, requested_by, expires_at)
+      values (${preflight.tenantId}, ${preflight.operationId}::uuid, ${preflight.kind}, ${JSON.stringify(preflight.scope)}::text::jsonb,
+        ${JSON.stringify(preflight.facts)}::text::jsonb, ${preflight.factsHash}, ${preflight.requestedBy},
+        clock_timestamp() + ${preflight.expiresInMinutes}::int * interval '1 minute')
+      returning tenant_id, id, expires_at),
+    audit as (
+      insert into audit_entries select a.* from p, audit_row(p.tenant_id, ${auditJson(preflight.audit)}::text::jsonb) a)
+    select id, expires_at as "expiresAt" from p`
   if (!row) throw new Error('the preflight was not recorded')
   return row
 }

@@ -12,6 +12,8 @@
  * Transactional effects went back with the database, and what an artifact wrote is nothing until it is published: both are
  * simply done again.
  */
+import type { Audited } from '../domain/audit.ts'
+import { auditJson } from './audit.ts'
 import type { Database } from './database.ts'
 
 /** More claims than the lost time can have had. */
@@ -31,7 +33,7 @@ export interface RecordedRestore {
 /** Refused while a worker was seen a moment ago: what it has in memory is of the lost time. */
 export const recordRestore = (
   database: Database,
-  { doubtDays }: { doubtDays: number },
+  { doubtDays, audit }: Audited & { doubtDays: number },
 ): Promise<RecordedRestore | { refused: 'worker-running'; host: string; pid: number; waitSeconds: number }> =>
   database.transaction(async ({ sql }) => {
     const [worker] = await sql<{ host: string; pid: number; waitSeconds: number }>`
@@ -55,5 +57,8 @@ export const recordRestore = (
         returning s.tenant_id, s.operation_id)
       select count(distinct (tenant_id, operation_id))::int as operations, count(*)::int as shards from moved`
     if (!restore || !open) throw new Error('the restore was not recorded')
+    // of every tenant, as all of them went back
+    await sql`
+      insert into audit_entries select a.* from tenants t, audit_row(t.id, ${auditJson(audit)}::text::jsonb) a`
     return { ...restore, ...open }
   })

@@ -38,6 +38,9 @@ export const apiKeys = pgTable(
     expiresAt: timestamp('expires_at', { withTimezone: true, mode: 'string' }),
     revokedAt: timestamp('revoked_at', { withTimezone: true, mode: 'string' }),
     lastUsedAt: timestamp('last_used_at', { withTimezone: true, mode: 'string' }),
+    previousHash: text('previous_hash'),
+    previousUntil: timestamp('previous_until', { withTimezone: true, mode: 'string' }),
+    rotatedAt: timestamp('rotated_at', { withTimezone: true, mode: 'string' }),
   },
   (table) => [primaryKey({ columns: [table.tenantId, table.id], name: 'api_keys_pkey' })],
 )
@@ -50,6 +53,7 @@ export const operationTypes = pgTable('operation_types', {
   pausedAt: timestamp('paused_at', { withTimezone: true, mode: 'string' }),
   pausedBy: text('paused_by'),
   pausedReason: text('paused_reason'),
+  pausedTenantId: integer('paused_tenant_id'),
 })
 
 export const operations = pgTable(
@@ -631,4 +635,24 @@ export const restores = pgTable(
     doubtUntil: timestamp('doubt_until', { withTimezone: true, mode: 'string' }).notNull(),
   },
   (table) => [primaryKey({ columns: [table.restoredAt], name: 'restores_pkey' })],
+)
+
+export const auditEntries = pgTable(
+  'audit_entries',
+  {
+    tenantId: integer('tenant_id').notNull(),
+    at: timestamp({ withTimezone: true, mode: 'string' }).default(sql`clock_timestamp()`).notNull(),
+    seq: bigint({ mode: 'number' }).default(sql`nextval('audit_entries_seq')`).notNull(),
+    actor: text().notNull(),
+    auth: text().notNull(),
+    scope: text(),
+    action: text().notNull(),
+    subjectKind: text('subject_kind').notNull(),
+    subjectId: text('subject_id').notNull(),
+    reason: text(),
+    requestId: text('request_id'),
+    traceId: text('trace_id'),
+    details: jsonb().$type<Record<string, unknown>>().default({}).notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.tenantId, table.at, table.seq], name: 'audit_entries_pkey' })],
 )

@@ -82,8 +82,8 @@ export const writeStatus = async (
     final: boolean
     summary: string | null
   },
-): Promise<{ awaited: boolean } | null> => {
-  const [row] = await sql<{ awaited: boolean }>`
+): Promise<{ awaited: boolean; tookMs: number; traceparent: string | null } | null> => {
+  const [row] = await sql<{ awaited: boolean; tookMs: number; traceparent: string | null }>`
     with o as (
       update operations set
         status = ${change.status}, version = version + 1,
@@ -92,7 +92,7 @@ export const writeStatus = async (
           else coalesce(started_at, clock_timestamp()) end,
         result_summary = coalesce(${change.summary}::text::jsonb, result_summary)
       where tenant_id = ${change.tenantId} and id = ${change.operationId}::uuid and version = ${change.seenVersion}::bigint
-      returning tenant_id, id, version, status, items_total, completed_at, callback_url, awaited),
+      returning tenant_id, id, version, status, items_total, created_at, completed_at, callback_url, awaited, traceparent),
     webhook as (
       insert into webhook_deliveries (tenant_id, operation_id, event_version, event, status, url, facts, state,
         next_attempt_at)
@@ -116,7 +116,9 @@ export const writeStatus = async (
     event as (
       insert into operation_events (tenant_id, operation_id, version, kind, status, actor)
       select tenant_id, id, version, ${change.final ? 'settled' : 'status_changed'}, status, 'system:settle' from o)
-    select awaited from o`
+    select awaited, traceparent,
+      (extract(epoch from coalesce(completed_at, clock_timestamp()) - created_at) * 1000)::float8 as "tookMs"
+    from o`
   return row ?? null
 }
 

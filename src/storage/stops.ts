@@ -1,8 +1,10 @@
+import type { Audited } from '../domain/audit.ts'
+import { auditJson } from './audit.ts'
 import type { Connection, Sql } from './connection.ts'
 import type { Database } from './database.ts'
 
 /** What a person or the system asks of an operation. Each is an intent, stored with the shards in one commit. */
-export interface StopRequest {
+export interface StopRequest extends Audited {
   tenantId: number
   operationId: string
   actor: string
@@ -46,7 +48,9 @@ export const requestCancel = (database: Database, request: StopRequest): Promise
         from o where a.tenant_id = o.tenant_id and a.operation_id = o.id and a.superseded_at is null),
       event as (
         insert into operation_events (tenant_id, operation_id, version, kind, status, actor, reason)
-        select tenant_id, id, version, 'cancel_requested', status, ${request.actor}, ${request.reason} from o)
+        select tenant_id, id, version, 'cancel_requested', status, ${request.actor}, ${request.reason} from o),
+      audit as (
+        insert into audit_entries select a.* from o, audit_row(o.tenant_id, ${auditJson(request.audit)}::text::jsonb) a)
       select 1 from o`.then((rows) => rows.length > 0),
   }))
 
@@ -74,7 +78,9 @@ export const requestPause = (
         from o where s.tenant_id = o.tenant_id and s.operation_id = o.id),
       event as (
         insert into operation_events (tenant_id, operation_id, version, kind, status, actor, reason)
-        select tenant_id, id, version, 'pause_requested', status, ${request.actor}, ${request.reason} from o)
+        select tenant_id, id, version, 'pause_requested', status, ${request.actor}, ${request.reason} from o),
+      audit as (
+        insert into audit_entries select a.* from o, audit_row(o.tenant_id, ${auditJson(request.audit)}::text::jsonb) a)
       select 1 from o`.then((rows) => rows.length > 0),
   }))
 
@@ -102,7 +108,9 @@ export const resume = (database: Database, request: StopRequest): Promise<boolea
         from o where s.tenant_id = o.tenant_id and s.operation_id = o.id),
       event as (
         insert into operation_events (tenant_id, operation_id, version, kind, status, actor, reason)
-        select tenant_id, id, version, 'resumed', status, ${request.actor}, ${request.reason} from o)
+        select tenant_id, id, version, 'resumed', status, ${request.actor}, ${request.reason} from o),
+      audit as (
+        insert into audit_entries select a.* from o, audit_row(o.tenant_id, ${auditJson(request.audit)}::text::jsonb) a)
       select 1 from o`.then((rows) => rows.length > 0),
   }))
 

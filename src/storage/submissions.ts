@@ -1,3 +1,4 @@
+import type { AuditAuthor } from '../domain/audit.ts'
 import { ints, sparseTexts, texts } from './array-literal.ts'
 import type { Connection, TransactionConnection } from './connection.ts'
 
@@ -35,6 +36,8 @@ export interface Submission {
   shardEnds: readonly number[]
   /** Of each item, in order; empty: an item is one effect. */
   steps: readonly string[]
+  /** Who asks, for the audit; `requestedBy` is their name. */
+  author?: AuditAuthor
 }
 
 /** What the database added: its clock, and its own spelling of the caller's times. */
@@ -78,10 +81,14 @@ export const insertSubmissions = async (
         ${operation((s) => JSON.stringify(s.stopIf))}::text[], ${operation((s) => s.approvalRequired)}::text[],
         ${operation((s) => s.idempotencyKey)}::text[], ${operation((s) => s.requestHash)}::text[],
         ${operation((s) => s.traceparent)}::text[],
-        ${sparseTexts(submissions.map((s) => s.callbackUrl))}::text[])
+        ${sparseTexts(submissions.map((s) => s.callbackUrl))}::text[],
+        ${sparseTexts(submissions.map((s) => s.author?.auth))}::text[],
+        ${sparseTexts(submissions.map((s) => s.author?.scope))}::text[],
+        ${sparseTexts(submissions.map((s) => s.author?.requestId))}::text[],
+        ${sparseTexts(submissions.map((s) => s.author?.traceId))}::text[])
         as u (tenant_id, id, type, type_version, code_version, status, items_total, requested_by, reason, labels, priority,
           run_after, deadline_at, risk, stop_if, approval_required, idempotency_key, request_hash, traceparent,
-          callback_url)),
+          callback_url, auth, scope, request_id, trace_id)),
     o as (
       insert into operations (tenant_id, id, type, type_version, code_version, status, items_total, requested_by, reason,
         labels, priority, run_after, deadline_at, risk, stop_if, approval_required, root_id, idempotency_key, request_hash,
@@ -111,7 +118,13 @@ export const insertSubmissions = async (
         as s (id, shard, from_ord, to_ord, steps) join o using (id)),
     event as (
       insert into operation_events (tenant_id, operation_id, version, kind, status, actor, reason)
-      select tenant_id, id, 1, 'accepted', status, requested_by, reason from o)
+      select tenant_id, id, 1, 'accepted', status, requested_by, reason from o),
+    audit as (
+      -- what audit_row would make of it, without a call for each; what it is about stands with the operation
+      insert into audit_entries (tenant_id, actor, auth, scope, action, subject_kind, subject_id, reason, request_id, trace_id)
+      select o.tenant_id, o.requested_by, u.auth, u.scope, 'operation.submit', 'operation',
+        'op_' || replace(o.id::text, '-', ''), o.reason, u.request_id, u.trace_id
+      from o join u on u.id = o.id where u.auth is not null)
     select id, created_at as "createdAt", run_after as "runAfter", deadline_at as "deadlineAt" from o`
   return new Map(rows.map((row) => [row.id, row]))
 }

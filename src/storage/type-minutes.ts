@@ -86,7 +86,10 @@ const USUAL_DAYS = 7
 /** Newest first: a busy type has a usual value of hours, one that runs once a day of a week. */
 const USUAL_ROWS_MAX = 2_000
 
-/** The usual p95 of each type, in ms: its last seven days without the last hour. Types without calls are missing. */
+/** Fewer calls say nothing of what is usual. */
+const USUAL_CALLS_MIN = 20
+
+/** The usual p95 of each type, in ms: its last seven days without the last hour. Types with too few calls are missing. */
 export const readUsualP95 = async ({ sql }: Connection, types: readonly string[]): Promise<Map<string, number>> => {
   const rows = await sql<{ type: string; latency: number[] }>`
     select t.type, jsonb_agg(b.calls order by b.bucket) as latency
@@ -101,7 +104,8 @@ export const readUsualP95 = async ({ sql }: Connection, types: readonly string[]
     group by t.type`
   const usual = new Map<string, number>()
   for (const { type, latency } of rows) {
-    const p95Ms = latencyQuantile(latency, P95)
+    const calls = latency.reduce((sum, count) => sum + count, 0)
+    const p95Ms = calls < USUAL_CALLS_MIN ? null : latencyQuantile(latency, P95)
     if (p95Ms !== null) usual.set(type, p95Ms)
   }
   return usual

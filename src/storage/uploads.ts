@@ -24,6 +24,8 @@
  * takes no more items, and a start covers all that was finished before it.
  * Lock order: operation → upload → items. Times are the database's.
  */
+import type { Audited } from '../domain/audit.ts'
+import { auditJson } from './audit.ts'
 import type { Connection } from './connection.ts'
 import type { Database } from './database.ts'
 import type { ChunkTexts } from './item-chunk.ts'
@@ -52,7 +54,7 @@ export interface NewUpload extends UploadKey {
 export type Begun =
   | { kind: 'begun'; fromOrd: number; type: string; typeVersion: number; rootId: string }
   /** The key was used before. */
-  | { kind: 'done'; added: number; total: number; requestHash: string }
+  | { kind: 'done'; type: string; added: number; total: number; requestHash: string }
   | { kind: 'no-operation' }
   | { kind: 'not-draft'; status: string }
   | { kind: 'changed'; version: number }
@@ -78,7 +80,7 @@ export const beginUpload = (database: Database, upload: NewUpload): Promise<Begu
       select added, from_ord + added as total, request_hash as "requestHash" from operation_uploads
       where tenant_id = ${tenantId} and operation_id = ${operationId}::uuid and state = 'done'
         and upload_key = ${upload.idempotencyKey}`
-    if (done) return { kind: 'done', ...done }
+    if (done) return { kind: 'done', type: draft.type, ...done }
     if (draft.status !== 'draft') return { kind: 'not-draft', status: draft.status }
     if (upload.ifMatchVersion !== null && upload.ifMatchVersion !== draft.version) {
       return { kind: 'changed', version: draft.version }
@@ -168,7 +170,7 @@ export const abandonUpload = async ({ sql }: Connection, upload: UploadKey): Pro
 /** Makes the `added` rows of the upload part of the draft. Null: the draft is none any more, or the upload is not the live one. */
 export const finishUpload = (
   database: Database,
-  upload: Upload & { added: number; requestHash: string; actor: string },
+  upload: Upload & Audited & { added: number; requestHash: string; actor: string },
 ): Promise<{ total: number } | null> =>
   database.lockThenWork((sql) => ({
     lock: Promise.all([
@@ -195,6 +197,8 @@ export const finishUpload = (
         returning o.tenant_id, o.id, o.version, o.status, u.total),
       event as (
         insert into operation_events (tenant_id, operation_id, version, kind, status, actor)
-        select tenant_id, id, version, 'items_added', status, ${upload.actor} from o)
+        select tenant_id, id, version, 'items_added', status, ${upload.actor} from o),
+      audit as (
+        insert into audit_entries select a.* from o, audit_row(o.tenant_id, ${auditJson(upload.audit)}::text::jsonb) a)
       select total from o`.then(([row]) => row ?? null),
   }))

@@ -1,6 +1,9 @@
 /** Webhook deliveries as people see them, and the one thing that a person does to them. */
+
 import { and, type SQL, sql } from 'drizzle-orm'
+import type { AuditEntry } from '../domain/audit.ts'
 import type { DeliveryState, WebhookEvent } from '../domain/webhook.ts'
+import { auditJson } from './audit.ts'
 import type { Connection } from './connection.ts'
 
 export interface AttemptRow {
@@ -70,11 +73,20 @@ export const findDeliveryRow = async (
 }
 
 /** Makes a delivery due now, whatever became of it, with all its tries before it again. False: it is being sent just now. */
-export const redeliver = async (connection: Connection, tenantId: number, id: string): Promise<boolean> => {
+export const redeliver = async (
+  connection: Connection,
+  tenantId: number,
+  id: string,
+  audit: AuditEntry | null = null,
+): Promise<boolean> => {
   const rows = await connection.sql`
-    update webhook_deliveries set
-      state = 'pending', tries = 0, next_attempt_at = clock_timestamp(), held_until = null
-    where tenant_id = ${tenantId} and id = ${id}::uuid and (held_until is null or held_until <= now())
-    returning 1`
+    with d as (
+      update webhook_deliveries set
+        state = 'pending', tries = 0, next_attempt_at = clock_timestamp(), held_until = null
+      where tenant_id = ${tenantId} and id = ${id}::uuid and (held_until is null or held_until <= now())
+      returning tenant_id),
+    audit as (
+      insert into audit_entries select a.* from d, audit_row(d.tenant_id, ${auditJson(audit)}::text::jsonb) a)
+    select 1 from d`
   return rows.length > 0
 }

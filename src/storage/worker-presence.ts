@@ -1,6 +1,8 @@
+import type { Audited } from '../domain/audit.ts'
+import { auditJson } from './audit.ts'
 import type { Connection } from './connection.ts'
 
-export interface WorkerPresence {
+export interface WorkerPresence extends Audited {
   id: string
   host: string
   pid: number
@@ -15,10 +17,13 @@ export interface WorkerPresence {
 /** A worker's id is new for each process: a process that comes back under the same host and pid owns nothing of the old one. */
 export const registerWorker = async ({ sql }: Connection, worker: WorkerPresence): Promise<void> => {
   await sql`
-    insert into workers (id, host, pid, code_version, types, beat_ms, tenant_id)
-    values (${worker.id}::uuid, ${worker.host}, ${worker.pid}, ${worker.codeVersion},
-      ${JSON.stringify(worker.types)}::text::jsonb, ${worker.beatMs}, ${worker.tenantId ?? null}::int)
-    on conflict (id) do update set last_seen_at = clock_timestamp(), state = 'active'`
+    with w as (
+      insert into workers (id, host, pid, code_version, types, beat_ms, tenant_id)
+      values (${worker.id}::uuid, ${worker.host}, ${worker.pid}, ${worker.codeVersion},
+        ${JSON.stringify(worker.types)}::text::jsonb, ${worker.beatMs}, ${worker.tenantId ?? null}::int)
+      on conflict (id) do update set last_seen_at = clock_timestamp(), state = 'active'
+      returning tenant_id)
+    insert into audit_entries select a.* from w, audit_row(w.tenant_id, ${auditJson(worker.audit)}::text::jsonb) a`
 }
 
 export const beatWorker = async (

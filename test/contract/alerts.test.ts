@@ -86,6 +86,82 @@ test('every figure of health that is exposed has an alert, for every installed t
   }
 })
 
+/** What a small team looks at: each metric with its labels, and every value of those that are known beforehand. */
+const FIGURES = [
+  'oldest_waiting_seconds',
+  'p95_ms',
+  'retry_rate',
+  'dead_letters',
+  'cancel_to_final_p95_seconds',
+  'new_effects_after_cancel',
+  'ledger_rows_missing',
+  'uncertain_ratio',
+  'cases_open_over_24h',
+]
+const METRICS: Record<string, Record<string, readonly string[] | 'types' | 'any'>> = {
+  // the four, and the five of the cancel contract
+  health_alarms: { type: 'types', figure: FIGURES },
+  health_figure: { type: 'types', figure: 'any' },
+  health_age_seconds: {},
+  health_tenants_left_out: {},
+  // queue and lease
+  operations: { status: 'any' },
+  shards: { type: 'types', state: ['ready', 'leased'] },
+  oldest_waiting_seconds: { type: 'types' },
+  leases_expired: { type: 'types' },
+  workers_live: {},
+  oldest_transaction_seconds: {},
+  // what is not known, and what has ended badly
+  uncertain_items: { type: 'types' },
+  reconciliation_cases_open: { type: 'types' },
+  dead_letters: { type: 'types' },
+  webhook_deliveries: { state: ['pending', 'failed', 'disabled'] },
+  // downstream
+  calls_5m: { type: 'types' },
+  downstream_errors_5m: { type: 'types' },
+  attempts_5m: { type: 'types' },
+  rejected_5m: { type: 'types' },
+  retries_5m: { type: 'types' },
+  call_p95_seconds: { type: 'types' },
+  // HTTP
+  http_request_duration_seconds_count: { method: 'any', route: 'any', status: 'any' },
+  http_request_duration_seconds_sum: { method: 'any', route: 'any', status: 'any' },
+  http_request_duration_seconds_bucket: { method: 'any', route: 'any', status: 'any', le: 'any' },
+  measure_failures_total: {},
+}
+/** Of the process itself: prom-client's own. */
+const OF_THE_PROCESS = /^opledger_(process|nodejs)_/
+/** There once something was learned or refused. */
+const LATER = ['opledger_call_usual_p95_seconds']
+
+test('every metric is there, with its labels and no other one, and there are no further ones', () => {
+  const ours = [...exposed.keys()].filter((name) => !OF_THE_PROCESS.test(name) && !LATER.includes(name))
+  expect(ours.sort()).toEqual(
+    Object.keys(METRICS)
+      .map((name) => `opledger_${name}`)
+      .sort(),
+  )
+  const types = ['example-import', 'example-notify', 'ledger-export']
+  for (const [name, labels] of Object.entries(METRICS)) {
+    const series = exposed.get(`opledger_${name}`) ?? []
+    for (const one of series) expect(Object.keys(one).sort(), name).toEqual(Object.keys(labels).sort())
+    for (const [label, values] of Object.entries(labels)) {
+      const found = [...new Set(series.map((one) => one[label]))].sort()
+      if (values !== 'any')
+        expect(found, `${name}{${label}}`).toEqual([...(values === 'types' ? types : values)].sort())
+    }
+  }
+})
+
+test('routes stand in metrics as their patterns, and a path that nobody knows as one', async () => {
+  await Promise.all([`/operations/op_${'0'.repeat(32)}`, '/nowhere/at/all'].map((path) => fetch(api.url + path)))
+  const series = seriesOf(await (await fetch(`${api.url}/metrics`)).text())
+  const routes = new Set(series.get('opledger_http_request_duration_seconds_count')?.map(({ route }) => route))
+  expect(routes).toContain('/operations/:id')
+  expect(routes).toContain('none')
+  for (const route of routes) expect(route).not.toMatch(/op_|nowhere/)
+})
+
 test('what alerts and autoscaling are made of has no label that names a tenant', () => {
   for (const [name, series] of exposed) {
     for (const labels of series) expect(Object.keys(labels), name).not.toContain('tenant')

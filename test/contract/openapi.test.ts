@@ -87,6 +87,7 @@ describe('the OpenAPI document', () => {
         'GET /operation-types/{name}',
         'POST /operation-types/{name}/pause',
         'POST /operation-types/{name}/resume',
+        'GET /audit',
         'GET /workers',
         'GET /health-report',
         'GET /livez',

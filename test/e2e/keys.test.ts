@@ -14,7 +14,11 @@ beforeAll(async () => {
   stack = opened
   browser = launched
   const database = openDatabase({ url: stack.database.url, size: 1, name: 'e2e keys' })
-  const made = await createApiKey(database, { name: 'night shift', scopes: ['read'], expiresInDays: null })
+  const made = await createApiKey(database, {
+    name: 'night shift',
+    scopes: ['operations:read', 'ledger:read'],
+    expiresInDays: null,
+  })
   key = made.key
   await database.close()
 })

@@ -597,7 +597,7 @@ describe('the routes', () => {
 
   it('metrics count what has not arrived', async () => {
     await cancelled()
-    const gauges = await service.services.measure()
+    const gauges = await service.services.measure(principal)
     expect(gauges.find(({ name }) => name === 'webhook_deliveries')?.values).toEqual([
       { labels: { state: 'pending' }, value: 1 },
       { labels: { state: 'failed' }, value: 0 },

@@ -180,7 +180,7 @@ it('a submission without `after` is still one statement', async () => {
       downloads: false,
       writeSubmission: openSubmissionWriter({ database: counting }),
     },
-    { tenantId: 1, name: 'tester', scopes: ['write'] },
+    { tenantId: 1, name: 'tester', scopes: ['operations:write'] },
     submitRequest('grant', [{ key: 'a', input: {} }]),
   )
   expect(calls).toEqual(['query'])

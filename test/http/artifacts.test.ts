@@ -264,5 +264,5 @@ it('without a secret nothing is accepted that could not be downloaded', async ()
     expect(await refusal(`${addressOf(bare)}${path}`)).toEqual([503, 'downloads-not-configured'])
   }
   await bare.close()
-  services.close()
+  await services.close()
 })

@@ -190,7 +190,7 @@ describe('POST /bulk-actions', () => {
   it('needs the scope to write, and to read the scope to read', async () => {
     const { app, fake } = await openEdge({ auth: 'keys' })
     const keyHash = createHash('sha256').update('opl_reader').digest('hex')
-    fake.keys.set(keyHash, { principal: { tenantId: 1, name: 'reader', scopes: ['read'] }, keyHash })
+    fake.keys.set(keyHash, { principal: { tenantId: 1, name: 'reader', scopes: ['operations:read'] }, keyHash })
     const ask = async (method: 'GET' | 'POST', url: string, payload?: object) =>
       (
         await app.inject({

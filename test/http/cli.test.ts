@@ -221,11 +221,45 @@ describe('the command line', { timeout: WALK_MS }, () => {
     expect(created.stdout, created.stderr).toMatch(/^opl_\S+\n$/)
     const listed = await run('keys', 'list', '--json')
     const [key] = JSON.parse(listed.stdout) as { id: string }[]
-    expect(key).toMatchObject({ name: 'billing', scopes: ['read'], revoked_at: null })
+    const scopes = ['operations:read', 'ledger:read', 'metrics:read']
+    expect(key).toMatchObject({ name: 'billing', tenant: 'default', scopes, revoked_at: null })
     expect(listed.stdout).not.toContain(created.stdout.trim())
     expect((await run('keys', 'revoke', key?.id ?? '')).code).toBe(EXIT.ok)
-    expect((await run('keys', 'list')).stdout).toMatch(/billing {2}read {2}revoked/)
+    expect((await run('keys', 'list')).stdout).toMatch(/default {2}billing {2}operations:read,\S+ {2}revoked/)
     expect((await run('keys', 'revoke', key?.id ?? '')).code).not.toBe(EXIT.ok)
+    const { items } = (await (await fetch(`${api.url}/audit?subject=${key?.id}`)).json()) as { items: { at: string }[] }
+    expect(items).toMatchObject([
+      { action: 'api_key.revoke', auth: 'command_line', actor: expect.stringMatching(/^.+@.+$/) },
+      { action: 'api_key.create', details: { name: 'billing', scopes: 'operations:read ledger:read metrics:read', expires_in_days: 'never' } },
+    ])
+    expect(JSON.stringify(items)).not.toContain(created.stdout.trim())
+  })
+
+  it('makes tenants, and keys of them; a rotated key has a new secret, and the old one for a while', async () => {
+    const made = await run('tenants', 'create', 'acme')
+    expect([made.code, made.stdout], made.stderr).toEqual([EXIT.ok, '2  acme\n'])
+    expect((await run('tenants', 'create', 'acme')).code).not.toBe(EXIT.ok)
+    expect((await run('tenants', 'create', 'No Name')).code).not.toBe(EXIT.ok)
+    expect((await run('tenants', 'list')).stdout).toMatch(/^1 {2}default .*\n2 {2}acme /)
+    const key = ['keys', 'create', '--tenant', 'acme', '--name', 'viewer', '--scopes', 'operations:read,metrics']
+    const created = await run(...key)
+    expect(created.code, created.stderr).toBe(EXIT.ok)
+    const listed = async () => JSON.parse((await run('keys', 'list', '--tenant', 'acme', '--json')).stdout)
+    const [shown] = await listed()
+    expect(shown).toMatchObject({ tenant: 'acme', name: 'viewer', rotated_at: null, previous_secret_until: null })
+    expect(shown.scopes).toEqual(['operations:read', 'metrics:read', 'metrics:service'])
+    const rotated = await run('keys', 'rotate', shown.id, '--grace-hours', '2')
+    expect([rotated.code, /^opl_\S+\n$/.test(rotated.stdout)], rotated.stderr).toEqual([EXIT.ok, true])
+    expect(rotated.stdout).not.toBe(created.stdout)
+    const until = Date.parse((await listed())[0].previous_secret_until)
+    expect(until - Date.now()).toBeGreaterThan(3_600_000)
+    expect((await run('keys', 'rotate', shown.id, '--tenant', 'default')).code).not.toBe(EXIT.ok)
+    expect((await run('keys', 'revoke', shown.id, '--tenant', 'nobody')).stderr).toContain(
+      '--tenant: there is no tenant',
+    )
+    expect((await run('keys', 'revoke', shown.id, '--tenant', 'acme')).code).toBe(EXIT.ok)
+    expect((await run('keys', 'rotate', shown.id)).code).not.toBe(EXIT.ok)
+    expect((await run('keys', 'create', '--name', 'x', '--scopes', 'root')).stderr).toContain('--scopes: "root"')
   })
 
   it('shows health and incidents, and ends with their verdict', async () => {

@@ -19,6 +19,7 @@ export class FakeServices {
   entries: LedgerEntryView[] = []
   events: EventView[] = []
   keys = new Map<string, { principal: Principal; keyHash: string }>()
+  tenants = new Map<string, number>()
   isDatabaseUp = true
   readonly #waiters = new Set<() => void>()
 
@@ -177,6 +178,8 @@ export class FakeServices {
       resumeOperationType: async () => {
         throw new AppError('operation-type-not-found', 'There is no such type')
       },
+      listAudit: async () => ({ items: [], next: null }),
+      streamAudit: async function* () {},
       listWorkers: async () => [],
       claimWork: async () => ({ worker: 'wk1.a.b', notRunnable: [], batch: null }),
       reportWork: async () => {
@@ -187,7 +190,11 @@ export class FakeServices {
       },
       beatWork: async () => [],
       healthReport: async () => ({ generatedAt: DB_TIME, types: [] }),
-      authenticate: async (keyHash) => fake.keys.get(keyHash) ?? null,
+      async authenticate(keyHash) {
+        if (!fake.isDatabaseUp) throw new AppError('database-unavailable', 'away')
+        return fake.keys.get(keyHash) ?? null
+      },
+      findTenant: async (name) => fake.tenants.get(name) ?? null,
       readiness: async () => ({
         ready: fake.isDatabaseUp,
         checks: [{ name: 'database', ok: fake.isDatabaseUp, detail: null }],
@@ -221,6 +228,7 @@ export const makeOperation = (status: OperationStatus): OperationView => ({
   version: 7,
   counts: { total: 10, applied: 4, skipped: 0, failed: 1, uncertain: 0, unprocessed: 5, inFlight: 2 },
   failures: { conflict: 1 },
+  countsSensitive: false,
   lastProgressAt: DB_TIME,
   cancel: {
     possible: true,

@@ -385,7 +385,7 @@ describe('API keys', () => {
     expect(await ask()).toEqual([401, undefined])
     await service.database.query(
       ({ sql }) => sql`
-        insert into api_keys (tenant_id, name, key_hash, scopes) values (2, 'ci', ${hash}, '{read,unheard_of}')`,
+        insert into api_keys (tenant_id, name, key_hash, scopes) values (2, 'ci', ${hash}, '{operations:read,unheard_of}')`,
     )
     expect(await ask()).toEqual([200, 1])
     await change('revoked')

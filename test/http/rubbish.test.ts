@@ -58,6 +58,7 @@ const PATHS = [
     '/operation-types/grant/pause',
     '/operation-types/grant/resume',
     '/workers',
+    '/audit',
     '/health-report',
     '/livez',
     '/readyz',

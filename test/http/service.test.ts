@@ -4,11 +4,12 @@ import { Agent, get, type IncomingMessage } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { describe, expect, it } from 'vitest'
 import { formatId } from '../../src/domain/ids.ts'
+import type { Scope } from '../../src/domain/scope.ts'
 import { openEdge } from './fake-services.ts'
 
 describe('AUTH=keys', () => {
   const KEY = 'opl_0123456789'
-  const open = async (scopes: ('read' | 'write')[]) => {
+  const open = async (scopes: Scope[]) => {
     const edge = await openEdge({ auth: 'keys' })
     const keyHash = createHash('sha256').update(KEY).digest('hex')
     edge.fake.keys.set(keyHash, { principal: { tenantId: 5, name: 'ci', scopes }, keyHash })
@@ -23,7 +24,7 @@ describe('AUTH=keys', () => {
     ['a huge key', { authorization: `Bearer opl_${'x'.repeat(1_000)}` }],
     ['only a principal', { 'x-principal': 'root' }],
   ])('refuses %s', async (_name, headers) => {
-    const { app } = await open(['read'])
+    const { app } = await open(['operations:read'])
     const answer = await app.inject({ url: '/operations', headers: headers as Record<string, string> })
     expect([answer.statusCode, answer.json().code]).toEqual([401, 'unauthenticated'])
     expect(answer.headers['www-authenticate']).toMatch(/^Bearer/)
@@ -31,7 +32,7 @@ describe('AUTH=keys', () => {
   })
 
   it('gives the tenant and name of the key', async () => {
-    const { app, fake } = await open(['read'])
+    const { app, fake } = await open(['operations:read'])
     const answer = await app.inject({ url: '/operations', headers: { authorization: `bearer ${KEY}` } })
     expect(answer.statusCode).toBe(200)
     const call = fake.calls.find(({ name }) => name === 'listOperations')
@@ -40,15 +41,32 @@ describe('AUTH=keys', () => {
   })
 
   it('asks for the scope of the route', async () => {
-    const { app } = await open(['read'])
+    const { app } = await open(['operations:read'])
     const headers = { authorization: `Bearer ${KEY}` }
     const answer = await app.inject({ method: 'POST', url: '/operations', headers, payload: { type: 't' } })
-    expect([answer.statusCode, answer.json().code]).toEqual([403, 'forbidden'])
+    expect([answer.statusCode, answer.json().code, answer.json().scope]).toEqual([403, 'forbidden', 'operations:write'])
     await app.close()
   })
 
-  it('asks for operate to send a webhook again', async () => {
-    const { app } = await open(['read', 'write'])
+  it('shows the metrics of the process also while the database, which knows the keys, is away', async () => {
+    const { app, fake } = await open(['metrics:read', 'metrics:service'])
+    const headers = { authorization: `Bearer ${KEY}` }
+    const scrape = async (key = KEY) =>
+      (await app.inject({ url: '/metrics', headers: { authorization: `Bearer ${key}` } })).statusCode
+    fake.isDatabaseUp = false
+    expect(await scrape()).toBe(503)
+    fake.isDatabaseUp = true
+    expect(await scrape()).toBe(200)
+    fake.isDatabaseUp = false
+    const { statusCode, body } = await app.inject({ url: '/metrics', headers })
+    expect([statusCode, /opledger_http_request_duration/.test(body)]).toEqual([200, true])
+    expect(await scrape('opl_another')).toBe(503)
+    expect((await app.inject({ url: '/operations', headers })).statusCode).toBe(503)
+    await app.close()
+  })
+
+  it('asks for reconcile to send a webhook again', async () => {
+    const { app } = await open(['operations:read', 'operations:write'])
     const url = `/webhook-deliveries/wh_${'0'.repeat(32)}`
     const headers = { authorization: `Bearer ${KEY}` }
     expect((await app.inject({ url, headers })).json().code).toBe('webhook-delivery-not-found')
@@ -57,14 +75,11 @@ describe('AUTH=keys', () => {
     await app.close()
   })
 
-  it.each(['/livez', '/readyz', '/metrics', '/openapi.json', '/docs', '/problems/internal'])(
-    'leaves %s open',
-    async (url) => {
-      const { app } = await open([])
-      expect((await app.inject(url)).statusCode).toBeLessThan(400)
-      await app.close()
-    },
-  )
+  it.each(['/livez', '/readyz', '/openapi.json', '/docs', '/problems/internal'])('leaves %s open', async (url) => {
+    const { app } = await open([])
+    expect((await app.inject(url)).statusCode).toBeLessThan(400)
+    await app.close()
+  })
 })
 
 describe('AUTH=off', () => {

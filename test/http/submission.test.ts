@@ -70,7 +70,7 @@ const openInstance = async (url: string, registry: TypeRegistry): Promise<Instan
     database,
     async close() {
       await app.close()
-      services.close()
+      await services.close()
       await wakeUps.close()
       await database.close()
     },

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
 import { describe, expect, test } from 'vitest'
+import { SCOPES } from '../../src/domain/scope.ts'
 import { openEdge } from './fake-services.ts'
 
 const me = { host: 'h', pid: 1, code_version: 'w1', types: [{ name: 'a', version: 1 }] }
@@ -121,7 +122,7 @@ describe('the requests of workers elsewhere', () => {
     async (path) => {
       const edge = await openEdge({ auth: 'keys' })
       const keyHash = createHash('sha256').update('opl_0123456789').digest('hex')
-      const principal = { tenantId: 1, name: 'k', scopes: ['read', 'write', 'operate', 'admin'] as const }
+      const principal = { tenantId: 1, name: 'k', scopes: SCOPES.filter((scope) => scope !== 'work') }
       edge.fake.keys.set(keyHash, { keyHash, principal })
       const headers = { authorization: 'Bearer opl_0123456789' }
       expect((await edge.app.inject({ ...post(path, {}), headers })).statusCode).toBe(403)

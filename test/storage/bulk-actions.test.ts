@@ -55,7 +55,7 @@ beforeEach(async () => {
   await database.query(({ sql }) => sql`delete from broken`)
 })
 
-const operator: Principal = { tenantId: 1, name: 'operator', scopes: ['read', 'write'] }
+const operator: Principal = { tenantId: 1, name: 'operator', scopes: ['operations:read', 'operations:write', 'replay'] }
 const workerContext = (through: Database = database) => ({
   database: through,
   types,

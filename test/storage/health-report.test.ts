@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest'
-import { addDuration } from '../../src/domain/latency.ts'
+import { addDuration, type Latency } from '../../src/domain/latency.ts'
 import { openHealthGauges } from '../../src/services/health-gauges.ts'
 import { healthReport } from '../../src/services/health-report.ts'
 import { measure } from '../../src/services/measure.ts'
@@ -90,6 +90,8 @@ test('the oldest waiting item: of a ready shard that is due, or of one whose wor
   expect(value('oldest_waiting_seconds', { type: 'idle' })).toBe(0)
   expect(value('shards', { type: 'grant', state: 'ready' })).toBe(1)
   expect(value('shards', { type: 'unknown', state: 'leased' })).toBe(1)
+  expect(value('leases_expired', { type: 'unknown' })).toBe(1)
+  expect(value('leases_expired', { type: 'grant' })).toBe(0)
   expect(value('operations', { status: 'running' })).toBe(3)
   expect(value('operations', { status: 'paused' })).toBe(0)
 })
@@ -100,12 +102,15 @@ test('call times against the usual ones, and the retry rate', async () => {
       addTypeMinutes(connection, randomUUID(), [
         {
           ...emptyDelta('grant'),
-          calls: 1,
+          calls: 20,
           errors: 1,
           items: 100,
           rejected: 40,
           retries,
-          latency: addDuration(emptyDelta('').latency, durationMs),
+          latency: Array.from({ length: 20 }).reduce<Latency>(
+            (latency) => addDuration(latency, durationMs),
+            emptyDelta('').latency,
+          ),
         },
       ]),
     )
@@ -116,7 +121,7 @@ test('call times against the usual ones, and the retry rate', async () => {
   expect([grant.value('p95_ms'), grant.value('retry_rate')]).toEqual([98.5, 0.06])
   expect(grant.alarms).toEqual(['p95_ms', 'retry_rate'])
   const { value } = await gaugesOf()
-  expect(value('calls_5m', { type: 'grant' })).toBe(1)
+  expect(value('calls_5m', { type: 'grant' })).toBe(20)
   expect(value('downstream_errors_5m', { type: 'grant' })).toBe(1)
   expect(value('rejected_5m', { type: 'grant' })).toBe(40)
   expect(value('call_p95_seconds', { type: 'grant' })).toBe(0.0985)

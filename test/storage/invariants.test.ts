@@ -45,7 +45,7 @@ let history: History
 const judge: Judge = { types: ['plain', 'looked-up', 'stepped'], read: () => effects.entries() }
 
 const tell = (kind: Parameters<History['record']>[0], facts: CallFacts, ask: () => Promise<OperationView>) =>
-  history.record(kind, facts, async () => ({ status: 202, body: toOperation(await ask()) }))
+  history.record(kind, facts, async () => ({ status: 202, body: toOperation(await ask(), principal) }))
 
 const submit = async (type: string, prefix: string, modes: readonly string[], delay_ms = 0): Promise<OperationView> => {
   const items = modes.map((mode, index) => ({ key: `${prefix}${index}`, input: { mode, delay_ms } }))

@@ -6,6 +6,7 @@ import postgres from 'postgres'
 import { uuidv7 } from 'uuidv7'
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest'
 import { OPERATION_STATUSES, type OperationStatus } from '../../src/domain/operation.ts'
+import { knownScopes, TENANT_SCOPES } from '../../src/domain/scope.ts'
 import { openDatabase } from '../../src/storage/database.ts'
 import { migrate } from '../../src/storage/migrate.ts'
 import { readOperationStates } from '../../src/storage/operation-state.ts'
@@ -228,6 +229,53 @@ test('states are text with a CHECK, not enum types: a new one is used in the tra
           values (1, gen_random_uuid(), 'grant', 1, 'c1', 'tester', 'low', gen_random_uuid())`)
     })
     expect(await sql`select status from operations`).toEqual([{ status: 'quarantined' }])
+  } finally {
+    await sql.end()
+  }
+})
+
+test('keys of before the fine scopes keep exactly their rights, and processes of before still know them', async () => {
+  const url = await createEmpty()
+  const sql = postgres(url, { max: 1, onnotice: () => {} })
+  const BEFORE = 14
+  const keys: Record<string, string[]> = {
+    reader: ['read'],
+    all: ['read', 'write', 'operate', 'admin', 'work'],
+    worker: ['work'],
+    odd: ['admin', 'unheard_of'],
+    none: [],
+  }
+  try {
+    await release(sql, 0, BEFORE)
+    for (const [name, scopes] of Object.entries(keys)) {
+      await sql`insert into api_keys (tenant_id, name, key_hash, scopes) values (1, ${name}, ${name}, ${scopes})`
+    }
+    await sql`
+      insert into bulk_actions (tenant_id, id, action, status, filter, reason, rate_per_second, requested_by, requester_scopes,
+        request_hash, targets, expires_at)
+      values (1, gen_random_uuid(), 'cancel', 'dry_run', '{}', 'r', 1, 'tester', '["read", "write"]', 'h', 0, now())`
+    await sql`insert into tenants (id, name) values (2, 'default')`
+    await sql`insert into operation_types (name, version, code_version, paused_at, paused_by) values ('a', 1, 'c', now(), 'me')`
+    await migrate({ url })
+    const rows = await sql<{ name: string; scopes: string[] }[]>`select name, to_jsonb(scopes) as scopes from api_keys`
+    const fine = new Map(rows.map(({ name, scopes }) => [name, knownScopes(scopes)]))
+    expect(fine.get('reader')).toEqual(['operations:read', 'ledger:read', 'metrics:read'])
+    expect(fine.get('all')).toEqual(TENANT_SCOPES)
+    expect(fine.get('worker')).toEqual(['work'])
+    expect(fine.get('odd')).toEqual(['types:admin'])
+    expect(fine.get('none')).toEqual([])
+    for (const { name, scopes } of rows) expect(scopes).toEqual(expect.arrayContaining(keys[name] ?? []))
+    const [bulk] = await sql<{ scopes: string[] }[]>`select requester_scopes as scopes from bulk_actions`
+    expect(knownScopes(bulk?.scopes ?? [])).toEqual([
+      'operations:read',
+      'operations:write',
+      'ledger:read',
+      'replay',
+      'metrics:read',
+    ])
+    expect((await sql`select name from tenants order by id`).map(({ name }) => name)).toEqual(['default', 'default-2'])
+    // two tenants: nobody can say whose the pause is
+    expect(await sql`select paused_tenant_id from operation_types`).toEqual([{ paused_tenant_id: null }])
   } finally {
     await sql.end()
   }

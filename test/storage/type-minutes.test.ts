@@ -74,7 +74,12 @@ test('the usual p95 is that of a week, without the last hour', async () => {
   expect(await usual()).toEqual(new Map())
   await age('8 days')
   expect(await usual()).toEqual(new Map())
-  await add(randomUUID(), [delta('grant', { calls: 1 }, 4), delta('import', { items: 1 })])
+  const few = Array.from({ length: 19 }, () => delta('grant', { calls: 1 }, 4))
+  for (const one of few) await add(randomUUID(), [one, delta('import', { items: 1 })])
+  await age('2 hours')
+  // nineteen calls are not enough to learn from
+  expect(await usual()).toEqual(new Map())
+  await add(randomUUID(), [delta('grant', { calls: 1 }, 4)])
   await age('2 hours')
   await add(randomUUID(), [delta('grant', { calls: 1 }, 1_000)])
   expect((await usual()).get('grant')).toBeCloseTo(4.9)

@@ -80,7 +80,7 @@ export interface Noted {
 export const notingContext = (objects: ObjectStore = NO_OBJECT_STORE): { context: RunContext; noted: Noted } => {
   const noted: Noted = { wakeUps: [], calls: [], items: [], retries: [], log: [] }
   const note = (_fields: object, message: string) => void noted.log.push(message)
-  const log = { debug() {}, info() {}, warn: note, error: note } as unknown as Log
+  const log = { debug() {}, info() {}, warn: note, error: note, child: () => log } as unknown as Log
   const context: RunContext = {
     database: FAKED_DATABASE,
     wakeUps: {

@@ -110,6 +110,7 @@ export const plantedType = (name: string, figures: Partial<OperationType> = {}):
   stopIf: [],
   retention: { itemsDays: 30, ledgerDays: 90 },
   mask: [],
+  counts: 'exact',
   codeVersion: 'c1',
   onAbsent: 'retry',
   providerIdempotentMs: 0,

@@ -5,6 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect } from 'vitest'
 import type { Json, OperationType } from '../../src/domain/operation-type.ts'
+import { SCOPES } from '../../src/domain/scope.ts'
 import { loadOperationTypes } from '../../src/operation-types/registry.ts'
 import type { Downloads } from '../../src/services/artifacts.ts'
 import { assembleServices } from '../../src/services/assemble.ts'
@@ -26,7 +27,7 @@ const PAGE = 500
 /** Items of one test are fewer. */
 const PAGES_MAX = 100
 
-export const principal: Principal = { tenantId: 1, name: 'tester', scopes: ['read', 'write', 'operate', 'admin'] }
+export const principal: Principal = { tenantId: 1, name: 'tester', scopes: SCOPES }
 
 export interface TestItem {
   key: string
@@ -124,7 +125,7 @@ export const openTestService = async (sources: {
       )
     },
     async close() {
-      services.close()
+      await services.close()
       await wakeUps.close()
       await database.close()
       await registry.close()

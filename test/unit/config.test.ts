@@ -354,3 +354,106 @@ describe('how the command line reaches a service', () => {
     expect(loadConfig({ OPLEDGER_KEY: 'opl_a', X: 'y' }, 'start').env).toEqual({ X: 'y' })
   })
 })
+
+describe('audit and traces', () => {
+  const collector = { DATABASE_URL: url, OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318/' }
+
+  it('the audit is kept for a year, or for what is said, and a month at least', () => {
+    expect(loadConfig({}, 'start').auditDays).toBe(365)
+    expect(loadConfig({ OPLEDGER_AUDIT_DAYS: '30' }, 'start').auditDays).toBe(30)
+    expect(() => loadConfig({ OPLEDGER_AUDIT_DAYS: '29' }, 'start')).toThrow(/^OPLEDGER_AUDIT_DAYS: "29"/)
+  })
+
+  it('nobody takes traces unless a collector is named, and it is not turned off', () => {
+    expect(loadConfig({ DATABASE_URL: url }, 'api').tracing).toBeNull()
+    expect(loadConfig({ ...collector, OTEL_SDK_DISABLED: 'true' }, 'api').tracing).toBeNull()
+    expect(loadConfig(collector, 'api').tracing).toEqual({
+      endpoint: 'http://collector:4318',
+      headers: {},
+      serviceName: 'opledger',
+    })
+    const bad = { ...collector, OTEL_EXPORTER_OTLP_ENDPOINT: 'collector:4318' }
+    expect(() => loadConfig(bad, 'api')).toThrow(/^OTEL_EXPORTER_OTLP_ENDPOINT: /)
+  })
+
+  it('the headers of a collector are secrets: read as the standard writes them, and shown to nobody', () => {
+    const headers = 'authorization=Bearer%20hunter2,x-tenant=a=b,odd=100%'
+    const config = loadConfig({ ...collector, OTEL_EXPORTER_OTLP_HEADERS: headers }, 'api')
+    expect(config.tracing?.headers).toEqual({ authorization: 'Bearer hunter2', 'x-tenant': 'a=b', odd: '100%' })
+    expect(config.env.OTEL_EXPORTER_OTLP_HEADERS).toBeUndefined()
+    for (const printed of [JSON.stringify(config), inspect(config, { depth: 9 })])
+      expect(printed).not.toContain('hunter2')
+    const fromFile = { ...collector, OTEL_EXPORTER_OTLP_HEADERS_FILE: file('otel', 'key=hunter2\n') }
+    expect(loadConfig(fromFile, 'api').tracing?.headers).toEqual({ key: 'hunter2' })
+    const bad = { ...collector, OTEL_EXPORTER_OTLP_HEADERS: 'hunter2' }
+    expect(() => loadConfig(bad, 'api')).toThrow(/^OTEL_EXPORTER_OTLP_HEADERS: (?!.*hunter2)/)
+  })
+})
+
+describe('tokens', () => {
+  const given = {
+    DATABASE_URL: url,
+    OPLEDGER_JWT_ISSUER: 'https://id.example/',
+    OPLEDGER_JWT_AUDIENCE: 'ops',
+    OPLEDGER_JWT_JWKS_URL: 'https://id.example/keys',
+  }
+
+  it('are taken of nobody unless told', () => {
+    expect(loadConfig({}, 'start').jwt).toBeNull()
+    expect(loadConfig({ DATABASE_URL: url, OPLEDGER_JWT_ISSUER: '' }, 'api').jwt).toBeNull()
+  })
+
+  it('have claims with usual names, or with those that are set', () => {
+    expect(loadConfig(given, 'api').jwt).toEqual({
+      issuer: 'https://id.example/',
+      audience: 'ops',
+      jwksUrl: 'https://id.example/keys',
+      tenant: null,
+      tenantClaim: 'tenant',
+      nameClaim: 'sub',
+      scopesClaim: 'scope',
+    })
+    const others = {
+      OPLEDGER_JWT_TENANT_CLAIM: 'https://acme.example/org',
+      OPLEDGER_JWT_NAME_CLAIM: 'email',
+      OPLEDGER_JWT_SCOPES_CLAIM: 'permissions',
+    }
+    expect(loadConfig({ ...given, ...others }, 'api').jwt).toMatchObject({
+      tenantClaim: 'https://acme.example/org',
+      nameClaim: 'email',
+      scopesClaim: 'permissions',
+    })
+    expect(loadConfig({ ...given, OPLEDGER_JWT_TENANT: 'acme' }, 'api').jwt?.tenant).toBe('acme')
+  })
+
+  it.each(['http://127.0.0.1:9/keys', 'http://localhost/keys', 'http://[::1]:9/keys'])(
+    'take keys from %s',
+    (jwksUrl) => {
+      expect(loadConfig({ ...given, OPLEDGER_JWT_JWKS_URL: jwksUrl }, 'api').jwt?.jwksUrl).toBe(jwksUrl)
+    },
+  )
+
+  it.each<[string, Record<string, string>]>([
+    ['OPLEDGER_JWT_JWKS_URL', { OPLEDGER_JWT_JWKS_URL: 'http://id.example/keys' }],
+    ['OPLEDGER_JWT_JWKS_URL', { OPLEDGER_JWT_JWKS_URL: 'http://127.0.0.1.evil.example/keys' }],
+    ['OPLEDGER_JWT_JWKS_URL', { OPLEDGER_JWT_JWKS_URL: 'https://me:hunter2@id.example/keys' }],
+    ['OPLEDGER_JWT_JWKS_URL', { OPLEDGER_JWT_JWKS_URL: 'file:///keys' }],
+    ['OPLEDGER_JWT_JWKS_URL', { OPLEDGER_JWT_JWKS_URL: '' }],
+    ['OPLEDGER_JWT_ISSUER', { OPLEDGER_JWT_ISSUER: '' }],
+    ['OPLEDGER_JWT_AUDIENCE', { OPLEDGER_JWT_AUDIENCE: '' }],
+    ['OPLEDGER_JWT_TENANT_CLAIM', { OPLEDGER_JWT_TENANT: 'acme', OPLEDGER_JWT_TENANT_CLAIM: 'org' }],
+    ['OPLEDGER_JWT_NAME_CLAIM', { OPLEDGER_JWT_NAME_CLAIM: 'a b' }],
+    ['OPLEDGER_JWT_\\w+', { AUTH: 'off' }],
+    ['OPLEDGER_JWT_SECRET', { OPLEDGER_JWT_SECRET: 'x' }],
+  ])('stop the start with one line that names %s', (name, change) => {
+    const wrong = () => loadConfig({ ...given, ...change }, 'api')
+    expect(wrong).toThrow(ConfigurationError)
+    expect(wrong).toThrow(new RegExp(`^${name}: [^\\n]+$`))
+  })
+
+  it('are what the command line may come with, too', () => {
+    expect(loadClientSettings({ OPLEDGER_KEY: 'eyJhbGciOiJFUzI1NiJ9.e30.c2ln' }).key).toBe(
+      'eyJhbGciOiJFUzI1NiJ9.e30.c2ln',
+    )
+  })
+})

@@ -865,6 +865,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Who did what, when and why, newest first
+         * @description One entry for each write, stored with it; nothing changes or removes one before its time is over. A repeat that an idempotency key has answered leaves none, and neither does what was refused. With `Accept: application/x-ndjson` or `text/csv` it streams all of them; `limit` and `cursor` then do not count.
+         */
+        get: operations["listAudit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/workers": {
         parameters: {
             query?: never;
@@ -1399,6 +1419,29 @@ export interface components {
                 webhook_deliveries: string;
                 compensation_preflight: string;
                 compensations: string;
+            };
+        };
+        AuditEntry: {
+            id: string;
+            /** Format: date-time */
+            at: string;
+            actor: string;
+            /** @description By what the actor was known. Of: key, jwt, none, signature, bulk_action, command_line. Further values may be added. */
+            auth: string;
+            /** @description By which scope it was allowed; null: none was asked for. */
+            scope: string | null;
+            /** @description What was done. Of: operation.submit, operation.items_add, operation.start, operation.cancel, operation.pause, operation.resume, operation.approve, operation.reject, operation.replay_preflight, operation.replay, operation.compensation_preflight, operation.compensate, bulk_action.create, bulk_action.start, bulk_action.abort, case.lookup, case.resolve, dead_letter.discard, incident.resolve, webhook.redeliver, operation_type.pause, operation_type.resume, callback.receive, worker.register, api_key.create, api_key.revoke, database.restored. Further values may be added. */
+            action: string;
+            /** @description Further kinds may be added. */
+            subject_kind: string;
+            subject_id: string;
+            reason: string | null;
+            /** @description `X-Request-Id`; for targets of a bulk action, its id. */
+            request_id: string | null;
+            trace_id: string | null;
+            /** @description A few small facts; never inputs or secrets. */
+            details: {
+                [key: string]: unknown;
             };
         };
         BulkAction: {
@@ -5283,6 +5326,71 @@ export interface operations {
             };
             /** @description Its type is gone, or is not run by workers elsewhere any more. */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request was refused; `code` says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The service could not do it now; `Retry-After` says when to try again. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listAudit: {
+        parameters: {
+            query?: {
+                actor?: string;
+                /** @description One or more of, separated by commas: operation.submit, operation.items_add, operation.start, operation.cancel, operation.pause, operation.resume, operation.approve, operation.reject, operation.replay_preflight, operation.replay, operation.compensation_preflight, operation.compensate, bulk_action.create, bulk_action.start, bulk_action.abort, case.lookup, case.resolve, dead_letter.discard, incident.resolve, webhook.redeliver, operation_type.pause, operation_type.resume, callback.receive, worker.register, api_key.create, api_key.revoke, database.restored */
+                action?: string;
+                /** @description The id of what was acted on. */
+                subject?: string;
+                created_after?: string;
+                created_before?: string;
+                /** @description Rows per page; above 500 it counts as 500. */
+                limit?: number;
+                /** @description `next_cursor` of the page before, with the same filters. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The entries. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        items: components["schemas"]["AuditEntry"][];
+                        /** @description Absent on the last page. */
+                        next_cursor?: string;
+                    };
+                    "application/x-ndjson": string;
+                    "text/csv": string;
+                };
+            };
+            /** @description An unknown filter, or a cursor of another list. */
+            400: {
                 headers: {
                     [name: string]: unknown;
                 };

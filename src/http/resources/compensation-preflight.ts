@@ -1,6 +1,16 @@
 import { z } from 'zod'
 import type { CompensationPreflightView } from '../../services/preflight-views.ts'
-import { count, figuresShape, headShape, toFigures, toHead, toVerdict, verdictShape } from './preflight-parts.ts'
+import type { Principal } from '../../services/principal.ts'
+import {
+  count,
+  figuresShape,
+  headShape,
+  shownCount,
+  toFigures,
+  toHead,
+  toVerdict,
+  verdictShape,
+} from './preflight-parts.ts'
 
 export const CompensationPreflightResource = z
   .object({
@@ -17,13 +27,17 @@ export const CompensationPreflightResource = z
 
 export const toCompensationPreflight = (
   view: CompensationPreflightView,
-): z.infer<typeof CompensationPreflightResource> => ({
-  ...toHead(view),
-  scope: { item_keys: view.scope.itemKeys },
-  compensation_targets: view.compensationTargets,
-  applied_targets: view.appliedTargets,
-  ambiguous_effect_targets: view.ambiguousEffectTargets,
-  ...toFigures(view),
-  no_compensation_reason: view.noCompensationReason,
-  ...toVerdict(view),
-})
+  caller: Pick<Principal, 'scopes'>,
+): z.infer<typeof CompensationPreflightResource> => {
+  const shown = shownCount(view, caller)
+  return {
+    ...toHead(view, caller),
+    scope: { item_keys: view.scope.itemKeys },
+    compensation_targets: shown(view.compensationTargets),
+    applied_targets: shown(view.appliedTargets),
+    ambiguous_effect_targets: shown(view.ambiguousEffectTargets),
+    ...toFigures(view),
+    no_compensation_reason: view.noCompensationReason,
+    ...toVerdict(view, caller),
+  }
+}

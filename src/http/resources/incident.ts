@@ -1,9 +1,12 @@
 import { z } from 'zod'
+import { lowerEnd } from '../../domain/count-range.ts'
 import { INCIDENT_STATUSES } from '../../domain/dead-letter.ts'
 import { FAILURE_CLASSES } from '../../domain/failure.ts'
 import { formatId } from '../../domain/ids.ts'
 import { toRfc3339 } from '../../domain/times.ts'
+import { seesRanges } from '../../services/count-ranges.ts'
 import type { IncidentView, ResolvedIncidentView } from '../../services/dead-letter-views.ts'
+import type { Principal } from '../../services/principal.ts'
 import { openEnum, time } from '../fields.ts'
 import { operationPath } from './operation.ts'
 
@@ -67,6 +70,9 @@ export const toIncident = (view: IncidentView): z.infer<typeof IncidentResource>
 })
 
 export const ResolvedIncidentResource = IncidentResource.extend({
+  counts_in_ranges: z
+    .boolean()
+    .describe('The type shows ranges of counts to callers without ledger:read: each is the lower end of its range.'),
   preflights: z
     .array(
       z.object({
@@ -86,17 +92,29 @@ export const ResolvedIncidentResource = IncidentResource.extend({
   has_more_preflights: z.boolean().describe('Further operations have such items; resolve again after these replays.'),
 }).meta({ id: 'ResolvedIncident' })
 
-export const toResolvedIncident = (view: ResolvedIncidentView): z.infer<typeof ResolvedIncidentResource> => ({
-  ...toIncident(view),
-  preflights: view.preflights.map(({ operationId, targets, scope }) => ({
-    operation_id: formatId('op', operationId),
-    href: `${operationPath(operationId)}/replay-preflight`,
-    scope: {
-      states: scope.states,
-      ...(scope.itemKeys === null ? {} : { item_keys: scope.itemKeys }),
-      ...(scope.failureClasses === null ? {} : { failure_classes: scope.failureClasses }),
-    },
-    targets,
-  })),
-  has_more_preflights: view.hasMorePreflights,
-})
+export const toResolvedIncident = (
+  view: ResolvedIncidentView,
+  caller: Pick<Principal, 'scopes'>,
+): z.infer<typeof ResolvedIncidentResource> => {
+  const inRanges = seesRanges(caller, view)
+  const shown = inRanges ? lowerEnd : (exact: number) => exact
+  const incident = toIncident(view)
+  return {
+    ...incident,
+    count: shown(incident.count),
+    open_count: shown(incident.open_count),
+    operation_count: shown(incident.operation_count),
+    counts_in_ranges: inRanges,
+    preflights: view.preflights.map(({ operationId, targets, scope }) => ({
+      operation_id: formatId('op', operationId),
+      href: `${operationPath(operationId)}/replay-preflight`,
+      scope: {
+        states: scope.states,
+        ...(scope.itemKeys === null ? {} : { item_keys: scope.itemKeys }),
+        ...(scope.failureClasses === null ? {} : { failure_classes: scope.failureClasses }),
+      },
+      targets: shown(targets),
+    })),
+    has_more_preflights: view.hasMorePreflights,
+  }
+}

@@ -1,10 +1,13 @@
 import { z } from 'zod'
 import { AFTER_WHEN } from '../../domain/after.ts'
+import { countRange, inTenths, lowerEnd, mapCounts } from '../../domain/count-range.ts'
 import { FAILURE_CLASSES } from '../../domain/failure.ts'
 import { formatId } from '../../domain/ids.ts'
 import { OPERATION_STATUSES } from '../../domain/operation.ts'
 import { progress } from '../../domain/progress.ts'
 import { toMillis, toRfc3339, toRfc3339OrNull } from '../../domain/times.ts'
+import { seesRanges } from '../../services/count-ranges.ts'
+import type { Principal } from '../../services/principal.ts'
 import type { OperationView } from '../../services/views.ts'
 import { openEnum, time } from '../fields.ts'
 
@@ -29,6 +32,12 @@ export const OperationResource = z
         in_flight: count,
       })
       .describe('applied + skipped + failed + uncertain + unprocessed = total, at every moment.'),
+    count_ranges: z
+      .record(z.string(), z.object({ min: count, max: count }))
+      .nullable()
+      .describe(
+        'Null: the counts are exact. Otherwise the type shows ranges of them to callers without the scope ledger:read: here they are, by the names of `counts`, and every count in the resource is the lower end of its range.',
+      ),
     failures: z
       .record(z.string(), count)
       .describe(`Failed items per failure class: ${FAILURE_CLASSES.join(', ')}. Further classes may be added.`),
@@ -103,7 +112,27 @@ export const OperationResource = z
   .meta({ id: 'Operation' })
 export type OperationResource = z.infer<typeof OperationResource>
 
-export const toOperation = (view: OperationView): OperationResource => ({
+/** As this caller may see it. */
+export const toOperation = (view: OperationView, caller: Pick<Principal, 'scopes'>): OperationResource => {
+  const exact = toExactOperation(view)
+  return seesRanges(caller, view) ? inRanges(exact) : exact
+}
+
+/** What is exact would tell the counts, or what they are made of. */
+const inRanges = (exact: OperationResource): OperationResource => ({
+  ...exact,
+  counts: mapCounts(exact.counts, lowerEnd),
+  count_ranges: mapCounts(exact.counts, countRange),
+  failures: mapCounts(exact.failures, lowerEnd),
+  progress: {
+    ...exact.progress,
+    ratio: exact.progress.ratio === null ? null : inTenths(exact.progress.ratio),
+    rate_per_second: null,
+  },
+  cancel: { ...exact.cancel, applied_after_request: lowerEnd(exact.cancel.applied_after_request) },
+})
+
+const toExactOperation = (view: OperationView): OperationResource => ({
   id: formatId('op', view.id),
   type: view.type,
   type_version: view.typeVersion,
@@ -118,6 +147,7 @@ export const toOperation = (view: OperationView): OperationResource => ({
     unprocessed: view.counts.unprocessed,
     in_flight: view.counts.inFlight,
   },
+  count_ranges: null,
   failures: view.failures,
   progress: toProgress(view),
   cancel: {

@@ -1,8 +1,11 @@
 /** What the preflights of a replay and of a compensation show alike. */
 import { z } from 'zod'
+import { lowerEnd } from '../../domain/count-range.ts'
 import { formatId } from '../../domain/ids.ts'
 import { toRfc3339 } from '../../domain/times.ts'
+import { evaluationsInRanges, seesRanges } from '../../services/count-ranges.ts'
 import type { CompensationPreflightView, PreflightView } from '../../services/preflight-views.ts'
+import type { Principal } from '../../services/principal.ts'
 import { time } from '../fields.ts'
 
 type View = PreflightView | CompensationPreflightView
@@ -14,13 +17,19 @@ export const headShape = {
   operation_id: z.string(),
   expires_at: time,
   facts_hash: z.string(),
+  counts_in_ranges: z
+    .boolean()
+    .describe(
+      'The type shows ranges of counts (0, 1 to 9, 10 to 99, …) to callers without the scope ledger:read: each is the lower end of its range.',
+    ),
 }
 
-export const toHead = (view: View) => ({
+export const toHead = (view: View, caller: Pick<Principal, 'scopes'>) => ({
   preflight_id: formatId('pf', view.id),
   operation_id: formatId('op', view.operationId),
   expires_at: toRfc3339(view.expiresAt),
   facts_hash: view.factsHash,
+  counts_in_ranges: seesRanges(caller, view),
 })
 
 export const figuresShape = {
@@ -51,8 +60,12 @@ export const verdictShape = {
   blocked_by: z.array(z.string()).describe('Codes; further ones may be added.'),
 }
 
-export const toVerdict = (view: View) => ({
-  stop_if: view.stopIf,
+/** Of a type whose counts are sensitive: the lower ends of their ranges. */
+export const shownCount = (view: View, caller: Pick<Principal, 'scopes'>): ((count: number) => number) =>
+  seesRanges(caller, view) ? lowerEnd : (exact) => exact
+
+export const toVerdict = (view: View, caller: Pick<Principal, 'scopes'>) => ({
+  stop_if: seesRanges(caller, view) ? evaluationsInRanges(view.stopIf) : view.stopIf,
   allowed: view.allowed,
   blocked_by: view.blockedBy,
 })

@@ -1,6 +1,16 @@
 import { z } from 'zod'
 import type { PreflightView } from '../../services/preflight-views.ts'
-import { count, figuresShape, headShape, toFigures, toHead, toVerdict, verdictShape } from './preflight-parts.ts'
+import type { Principal } from '../../services/principal.ts'
+import {
+  count,
+  figuresShape,
+  headShape,
+  shownCount,
+  toFigures,
+  toHead,
+  toVerdict,
+  verdictShape,
+} from './preflight-parts.ts'
 
 export const PreflightResource = z
   .object({
@@ -22,20 +32,26 @@ export const PreflightResource = z
   })
   .meta({ id: 'ReplayPreflight' })
 
-export const toPreflight = (view: PreflightView): z.infer<typeof PreflightResource> => ({
-  ...toHead(view),
-  scope: {
-    states: view.scope.states,
-    failure_classes: view.scope.failureClasses,
-    item_keys: view.scope.itemKeys,
-  },
-  replay_targets: view.replayTargets,
-  failed_targets: view.failedTargets,
-  confirmed_targets: view.confirmedTargets,
-  ambiguous_effect_targets: view.ambiguousEffectTargets,
-  validation_rejected_targets: view.validationRejectedTargets,
-  unprocessed_targets: view.unprocessedTargets,
-  dead_letter_targets: view.deadLetterTargets,
-  ...toFigures(view),
-  ...toVerdict(view),
-})
+export const toPreflight = (
+  view: PreflightView,
+  caller: Pick<Principal, 'scopes'>,
+): z.infer<typeof PreflightResource> => {
+  const shown = shownCount(view, caller)
+  return {
+    ...toHead(view, caller),
+    scope: {
+      states: view.scope.states,
+      failure_classes: view.scope.failureClasses,
+      item_keys: view.scope.itemKeys,
+    },
+    replay_targets: shown(view.replayTargets),
+    failed_targets: shown(view.failedTargets),
+    confirmed_targets: shown(view.confirmedTargets),
+    ambiguous_effect_targets: shown(view.ambiguousEffectTargets),
+    validation_rejected_targets: shown(view.validationRejectedTargets),
+    unprocessed_targets: shown(view.unprocessedTargets),
+    dead_letter_targets: shown(view.deadLetterTargets),
+    ...toFigures(view),
+    ...toVerdict(view, caller),
+  }
+}

@@ -1,6 +1,8 @@
 import { z } from 'zod'
 import type { HealthVerdict } from '../../domain/health.ts'
 import { toRfc3339 } from '../../domain/times.ts'
+import { figureInRanges, seesRanges } from '../../services/count-ranges.ts'
+import type { Principal } from '../../services/principal.ts'
 import type { HealthReportView, WorkerView } from '../../services/views.ts'
 import { openEnum, time } from '../fields.ts'
 
@@ -15,7 +17,7 @@ export const WorkerResource = z
     started_at: time,
     last_seen_at: time,
     code_version: z.string(),
-    leases: z.int(),
+    leases: z.int().describe('Those of the tenant.'),
   })
   .meta({ id: 'Worker' })
 
@@ -47,6 +49,11 @@ export const HealthReportResource = z
       z.object({
         type: z.string(),
         verdict: openEnum(['ok', 'alarm', 'no_data'], 'The worst of the figures.'),
+        counts_in_ranges: z
+          .boolean()
+          .describe(
+            'The type shows ranges of counts to callers without ledger:read: each is the lower end of its range.',
+          ),
         figures: z.array(Figure).describe('What a small team reads in five minutes.'),
         cancel_contract: z.array(Figure).describe('What is promised about cancels and about what is not known.'),
       }),
@@ -54,22 +61,32 @@ export const HealthReportResource = z
   })
   .meta({ id: 'HealthReport' })
 
-const toFigure = ({ figure, value, threshold, verdict, firstAction }: HealthVerdict): z.infer<typeof Figure> => ({
+const toFigure = (
+  { figure, value, threshold, verdict, firstAction }: HealthVerdict,
+  inRanges: boolean,
+): z.infer<typeof Figure> => ({
   figure,
-  value,
+  value: inRanges && value !== null ? figureInRanges(figure, value) : value,
   threshold,
   verdict,
   first_action: firstAction,
 })
 
-export const toHealthReport = (view: HealthReportView): z.infer<typeof HealthReportResource> => ({
+export const toHealthReport = (
+  view: HealthReportView,
+  caller: Pick<Principal, 'scopes'>,
+): z.infer<typeof HealthReportResource> => ({
   generated_at: toRfc3339(view.generatedAt),
-  types: view.types.map(({ type, verdict, figures, cancelContract }) => ({
-    type,
-    verdict,
-    figures: figures.map(toFigure),
-    cancel_contract: cancelContract.map(toFigure),
-  })),
+  types: view.types.map(({ type, verdict, countsSensitive, figures, cancelContract }) => {
+    const inRanges = seesRanges(caller, { countsSensitive })
+    return {
+      type,
+      verdict,
+      counts_in_ranges: inRanges,
+      figures: figures.map((figure) => toFigure(figure, inRanges)),
+      cancel_contract: cancelContract.map((figure) => toFigure(figure, inRanges)),
+    }
+  }),
 })
 
 export const ReadinessResource = z

@@ -16,7 +16,7 @@ export const addArtifactRoutes = (app: App, { services, config }: RouteDeps): vo
   app.get(
     '/operations/:id/artifact',
     {
-      config: { access: 'read', produces: [JSON_TYPE] },
+      config: { access: 'operations:read', produces: [JSON_TYPE] },
       schema: {
         tags: TAGS,
         operationId: 'getArtifact',

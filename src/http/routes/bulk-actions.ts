@@ -118,7 +118,7 @@ const addCreate = (app: App, { services, config }: RouteDeps): void => {
   app.post(
     '/bulk-actions',
     {
-      config: { access: 'write', produces: [JSON_TYPE] },
+      config: { access: 'operations:write', produces: [JSON_TYPE] },
       schema: {
         tags: TAGS,
         operationId: 'createBulkAction',
@@ -161,7 +161,7 @@ const addList = (app: App, { services }: RouteDeps): void => {
   app.get(
     '/bulk-actions',
     {
-      config: { access: 'read', produces: [JSON_TYPE] },
+      config: { access: 'operations:read', produces: [JSON_TYPE] },
       schema: {
         tags: TAGS,
         operationId: 'listBulkActions',
@@ -187,7 +187,7 @@ const addGet = (app: App, { services }: RouteDeps): void => {
   app.get(
     '/bulk-actions/:id',
     {
-      config: { access: 'read', produces: [JSON_TYPE] },
+      config: { access: 'operations:read', produces: [JSON_TYPE] },
       schema: {
         tags: TAGS,
         operationId: 'getBulkAction',
@@ -211,7 +211,7 @@ const addTargets = (app: App, { services }: RouteDeps): void => {
   app.get(
     '/bulk-actions/:id/targets',
     {
-      config: { access: 'read', produces: [JSON_TYPE] },
+      config: { access: 'operations:read', produces: [JSON_TYPE] },
       schema: {
         tags: TAGS,
         operationId: 'listBulkActionTargets',
@@ -237,7 +237,7 @@ const addStart = (app: App, { services }: RouteDeps): void => {
   app.post(
     '/bulk-actions/:id/start',
     {
-      config: { access: 'write', produces: [JSON_TYPE], bodyOptional: true },
+      config: { access: 'operations:write', produces: [JSON_TYPE], bodyOptional: true },
       schema: {
         tags: TAGS,
         operationId: 'startBulkAction',
@@ -265,7 +265,7 @@ const addAbort = (app: App, { services }: RouteDeps): void => {
   app.post(
     '/bulk-actions/:id/abort',
     {
-      config: { access: 'write', produces: [JSON_TYPE] },
+      config: { access: 'operations:write', produces: [JSON_TYPE] },
       schema: {
         tags: TAGS,
         operationId: 'abortBulkAction',

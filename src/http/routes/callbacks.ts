@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { traceIdOf } from '../../domain/audit.ts'
 import { type App, type RouteDeps, refusals } from '../app.ts'
 import { MAX_CALLBACK_BYTES } from '../limits.ts'
 import { CallbackResource, toCallback } from '../resources/callback.ts'
@@ -72,6 +73,12 @@ const addReceive = (app: App, { services }: RouteDeps): void => {
         headers: request.headers,
         body: Buffer.isBuffer(request.body) ? request.body : NO_BODY,
         tenantId: request.query.tenant ?? null,
+        origin: {
+          auth: 'signature',
+          scope: null,
+          requestId: request.id,
+          traceId: traceIdOf(request.traceparent),
+        },
       })
       const answer = toCallback(received)
       if (received.judged) {

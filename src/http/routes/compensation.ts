@@ -45,7 +45,7 @@ const addPreflight = (app: App, { services }: RouteDeps): void => {
   app.post(
     '/operations/:id/compensation-preflight',
     {
-      config: { access: 'write', produces: [JSON_TYPE], bodyOptional: true },
+      config: { access: 'replay', produces: [JSON_TYPE], bodyOptional: true },
       schema: {
         tags: ['Compensation'],
         operationId: 'preflightCompensation',
@@ -68,7 +68,7 @@ const addPreflight = (app: App, { services }: RouteDeps): void => {
       const preflight = await services.preflightCompensation(request.principal, operationIdOf(request.params), {
         scope: scope && { itemKeys: scope.item_keys ?? null },
       })
-      return toCompensationPreflight(preflight)
+      return toCompensationPreflight(preflight, request.principal)
     },
   )
 }
@@ -77,7 +77,7 @@ const addCompensation = (app: App, { services, config }: RouteDeps): void => {
   app.post(
     '/operations/:id/compensations',
     {
-      config: { access: 'write', produces: [JSON_TYPE] },
+      config: { access: 'replay', produces: [JSON_TYPE] },
       schema: {
         tags: ['Compensation'],
         operationId: 'compensateOperation',
@@ -110,7 +110,7 @@ const addCompensation = (app: App, { services, config }: RouteDeps): void => {
       const location = `${config.publicUrl ?? ''}${operationPath(operation.id)}`
       reply.code(202).header('location', location).header('operation-location', location)
       if (replayed) reply.header('idempotent-replayed', 'true')
-      return answerOperation(reply, operation)
+      return answerOperation(request, reply, operation)
     },
   )
 }

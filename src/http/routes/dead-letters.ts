@@ -44,7 +44,7 @@ const addList = (app: App, { services }: RouteDeps): void => {
   app.get(
     '/dead-letters',
     {
-      config: { access: 'read', produces: [JSON_TYPE] },
+      config: { access: 'ledger:read', produces: [JSON_TYPE] },
       schema: {
         tags: TAGS,
         operationId: 'listDeadLetters',
@@ -83,7 +83,7 @@ const addGet = (app: App, { services }: RouteDeps): void => {
   app.get(
     '/dead-letters/:id',
     {
-      config: { access: 'read', produces: [JSON_TYPE] },
+      config: { access: 'ledger:read', produces: [JSON_TYPE] },
       schema: {
         tags: TAGS,
         operationId: 'getDeadLetter',
@@ -108,7 +108,7 @@ const addDiscard = (app: App, { services }: RouteDeps): void => {
   app.post(
     '/dead-letters/:id/discard',
     {
-      config: { access: 'operate', produces: [JSON_TYPE] },
+      config: { access: 'reconcile', produces: [JSON_TYPE] },
       schema: {
         tags: TAGS,
         operationId: 'discardDeadLetter',

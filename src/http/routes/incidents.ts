@@ -40,7 +40,7 @@ const addList = (app: App, { services }: RouteDeps): void => {
   app.get(
     '/incidents',
     {
-      config: { access: 'read', produces: [JSON_TYPE] },
+      config: { access: 'ledger:read', produces: [JSON_TYPE] },
       schema: {
         tags: TAGS,
         operationId: 'listIncidents',
@@ -67,7 +67,7 @@ const addGet = (app: App, { services }: RouteDeps): void => {
   app.get(
     '/incidents/:id',
     {
-      config: { access: 'read', produces: [JSON_TYPE] },
+      config: { access: 'ledger:read', produces: [JSON_TYPE] },
       schema: {
         tags: TAGS,
         operationId: 'getIncident',
@@ -97,7 +97,7 @@ const addResolve = (app: App, { services }: RouteDeps): void => {
   app.post(
     '/incidents/:id/resolve',
     {
-      config: { access: 'operate', produces: [JSON_TYPE] },
+      config: { access: 'reconcile', produces: [JSON_TYPE] },
       schema: {
         tags: TAGS,
         operationId: 'resolveIncident',
@@ -118,7 +118,7 @@ const addResolve = (app: App, { services }: RouteDeps): void => {
         fixedIn: body.fixed_in ?? null,
         reason: body.reason,
       })
-      return toResolvedIncident(resolved)
+      return toResolvedIncident(resolved, request.principal)
     },
   )
 }

@@ -20,7 +20,7 @@ export const addItemHistoryRoute = (app: App, { services }: RouteDeps): void => 
   app.get(
     '/operations/:id/items/:key/history',
     {
-      config: { access: 'read', produces: [JSON_TYPE] },
+      config: { access: 'ledger:read', produces: [JSON_TYPE] },
       schema: {
         tags: ['Outcomes'],
         operationId: 'listItemHistory',

@@ -11,7 +11,7 @@ export const addOperationTypeRoutes = (app: App, { services }: RouteDeps): void 
   app.get(
     '/operation-types',
     {
-      config: { access: 'read', produces: [JSON_TYPE] },
+      config: { access: 'operations:read', produces: [JSON_TYPE] },
       schema: {
         tags: TAGS,
         operationId: 'listOperationTypes',
@@ -25,7 +25,7 @@ export const addOperationTypeRoutes = (app: App, { services }: RouteDeps): void 
   app.get(
     '/operation-types/:name',
     {
-      config: { access: 'read', produces: [JSON_TYPE] },
+      config: { access: 'operations:read', produces: [JSON_TYPE] },
       schema: {
         tags: TAGS,
         operationId: 'getOperationType',
@@ -45,7 +45,7 @@ export const addOperationTypeRoutes = (app: App, { services }: RouteDeps): void 
     app.post(
       `/operation-types/:name/${verb}`,
       {
-        config: { access: 'admin', produces: [JSON_TYPE], bodyOptional: true },
+        config: { access: 'types:admin', produces: [JSON_TYPE], bodyOptional: true },
         schema: {
           tags: TAGS,
           operationId: `${verb}OperationType`,

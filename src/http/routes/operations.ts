@@ -1,8 +1,9 @@
-import type { FastifyReply } from 'fastify'
+import type { FastifyReply, FastifyRequest } from 'fastify'
 import { z } from 'zod'
 import { AppError } from '../../domain/errors.ts'
 import { parseId } from '../../domain/ids.ts'
 import { isFinal, isSettled, OPERATION_STATUSES } from '../../domain/operation.ts'
+import { requireScope } from '../../services/principal.ts'
 import type { OperationSearch } from '../../services/requests.ts'
 import type { OperationView } from '../../services/views.ts'
 import { type App, JSON_TYPE, type RouteDeps, refusals } from '../app.ts'
@@ -15,7 +16,6 @@ import { waitSecondsOf } from '../preferences.ts'
 import { OperationResource, operationPath, toOperation } from '../resources/operation.ts'
 import { retryAfterSeconds } from '../retry-after.ts'
 import { byteLength } from '../text.ts'
-import { traceparentOf } from '../trace-context.ts'
 import { waitForOperation } from '../waiting.ts'
 import { SubmitBody, toSubmitRequest } from './submit-body.ts'
 
@@ -34,10 +34,14 @@ export const operationNotFound = (id: string): AppError =>
   new AppError('operation-not-found', `There is no operation ${id}`)
 
 /** The resource with the headers that polling needs. */
-export const answerOperation = (reply: FastifyReply, operation: OperationView): OperationResource => {
+export const answerOperation = (
+  request: FastifyRequest,
+  reply: FastifyReply,
+  operation: OperationView,
+): OperationResource => {
   reply.header('etag', etagOf(operation.version))
   if (!isFinal(operation.status)) reply.header('retry-after', String(retryAfterSeconds(operation)))
-  return toOperation(operation)
+  return toOperation(operation, request.principal)
 }
 
 const sendNotModified = (reply: FastifyReply): FastifyReply => reply.code(304).send()
@@ -54,7 +58,7 @@ const addSubmit = (app: App, { services, config }: RouteDeps): void => {
   app.post(
     '/operations',
     {
-      config: { access: 'write', produces: [JSON_TYPE] },
+      config: { access: 'operations:write', produces: [JSON_TYPE] },
       schema: {
         tags: OPERATION_TAGS,
         operationId: 'submitOperation',
@@ -76,7 +80,7 @@ const addSubmit = (app: App, { services, config }: RouteDeps): void => {
       const submission = toSubmitRequest(request.body, {
         rawBody: request.rawJson,
         idempotencyKey: idempotencyKeyOf(request.headers['idempotency-key']),
-        traceparent: traceparentOf(request.headers.traceparent),
+        traceparent: request.traceparent,
       })
       const { operation, replayed } = await services.submitOperation(request.principal, submission)
       const location = `${config.publicUrl ?? ''}${operationPath(operation.id)}`
@@ -84,7 +88,7 @@ const addSubmit = (app: App, { services, config }: RouteDeps): void => {
       if (replayed) reply.header('idempotent-replayed', 'true')
       // A client that waits for a pause polls even what is final already: the first answer always says when.
       reply.header('retry-after', String(retryAfterSeconds(operation)))
-      return answerOperation(reply, operation)
+      return answerOperation(request, reply, operation)
     },
   )
 }
@@ -99,8 +103,10 @@ const ListQuery = z
     created_after: timeField.optional(),
     created_before: timeField.optional(),
     replay_of: filterField.optional().describe('The id of an operation.'),
-    item_key: filterField.optional().describe('Operations that have an item with this key.'),
-    effect_key: filterField.optional().describe('The operation that was the last to send this effect.'),
+    item_key: filterField.optional().describe('Operations that have an item with this key; takes ledger:read.'),
+    effect_key: filterField
+      .optional()
+      .describe('The operation that was the last to send this effect; takes ledger:read.'),
     ...pageFields,
   })
   .catchall(z.string())
@@ -139,7 +145,7 @@ const addList = (app: App, { services }: RouteDeps): void => {
   app.get(
     '/operations',
     {
-      config: { access: 'read', produces: [JSON_TYPE] },
+      config: { access: 'operations:read', produces: [JSON_TYPE] },
       schema: {
         tags: OPERATION_TAGS,
         operationId: 'listOperations',
@@ -154,12 +160,14 @@ const addList = (app: App, { services }: RouteDeps): void => {
     },
     async (request, reply) => {
       const filters = toOperationFilters(request.query)
+      // who has which item is what the ledger tells
+      if (filters.itemKey !== null || filters.effectKey !== null) requireScope(request.principal, 'ledger:read')
       const list = { name: 'operations', filters, position: OperationPosition }
       const page = pageRequestOf(request.query, list)
       // A replay of something that cannot exist has no rows; asking storage without the filter would list everything.
       if (request.query.replay_of !== undefined && filters.replayOf === null) return { items: [] }
       const found = await services.listOperations(request.principal, filters, page)
-      return answerPage(request, reply, found, list, toOperation)
+      return answerPage(request, reply, found, list, (operation) => toOperation(operation, request.principal))
     },
   )
 }
@@ -168,7 +176,7 @@ const addGet = (app: App, deps: RouteDeps): void => {
   app.get(
     '/operations/:id',
     {
-      config: { access: 'read', produces: [JSON_TYPE] },
+      config: { access: 'operations:read', produces: [JSON_TYPE] },
       schema: {
         tags: OPERATION_TAGS,
         operationId: 'getOperation',
@@ -199,7 +207,7 @@ const addGet = (app: App, deps: RouteDeps): void => {
           operation = (await waitForOperation(request, id, { seconds, seenVersion }, deps)) ?? operation
         }
       }
-      const resource = answerOperation(reply, operation)
+      const resource = answerOperation(request, reply, operation)
       if (!noneMatchHits(condition, operation.version)) return resource
       return sendNotModified(reply)
     },
@@ -214,7 +222,7 @@ const addCancel = (app: App, deps: RouteDeps): void => {
   app.post(
     '/operations/:id/cancel',
     {
-      config: { access: 'write', produces: [JSON_TYPE], bodyOptional: true },
+      config: { access: 'operations:write', produces: [JSON_TYPE], bodyOptional: true },
       schema: {
         tags: OPERATION_TAGS,
         operationId: 'cancelOperation',
@@ -249,7 +257,7 @@ const addCancel = (app: App, deps: RouteDeps): void => {
           settled = (await waitForOperation(request, id, { seconds, seenVersion: null }, deps)) ?? operation
       }
       reply.code(status)
-      return answerOperation(reply, settled)
+      return answerOperation(request, reply, settled)
     },
   )
 }
@@ -260,7 +268,7 @@ const addPauseAndResume = (app: App, { services }: RouteDeps): void => {
     app.post(
       `/operations/:id/${verb}`,
       {
-        config: { access: 'write', produces: [JSON_TYPE], bodyOptional: true },
+        config: { access: 'operations:write', produces: [JSON_TYPE], bodyOptional: true },
         schema: {
           tags: OPERATION_TAGS,
           operationId: `${verb}Operation`,
@@ -290,7 +298,7 @@ const addPauseAndResume = (app: App, { services }: RouteDeps): void => {
           ifMatchVersion: matchVersionOf(request.headers['if-match']),
         })
         reply.code(status)
-        return answerOperation(reply, operation)
+        return answerOperation(request, reply, operation)
       },
     )
   }

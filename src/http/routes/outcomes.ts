@@ -1,12 +1,10 @@
-import type { Readable } from 'node:stream'
-import type { FastifyReply, FastifyRequest } from 'fastify'
 import { z } from 'zod'
 import { FAILURE_CLASSES } from '../../domain/failure.ts'
 import { ITEM_STATES } from '../../domain/ledger.ts'
 import type { ItemFilters } from '../../services/requests.ts'
 import { type App, JSON_TYPE, type RouteDeps, refusals } from '../app.ts'
 import { EVENT_STREAM, isAllTold, openEventStream } from '../event-stream.ts'
-import { CSV, NDJSON, toCsvStream, toNdjsonStream } from '../exports.ts'
+import { CSV, exported, NDJSON, sendStream, toCsvStream, toNdjsonStream } from '../exports.ts'
 import { filterField, listFilterField, pageFields, pageOf } from '../fields.ts'
 import { answerPage, pageRequestOf } from '../pages.ts'
 import {
@@ -28,31 +26,6 @@ const sequence = z.int().min(0)
 const EXPORTS_NOTE =
   'With `Accept: application/x-ndjson` or `text/csv` it streams all rows, during the run and after; `limit` and `cursor` then do not count.'
 
-/** The three forms in which rows are given out. */
-const exported = <Page extends z.ZodType>(page: Page, description: string) => ({
-  description,
-  content: {
-    [JSON_TYPE]: { schema: page },
-    [NDJSON]: { schema: z.string().describe('One JSON object a line.') },
-    [CSV]: {
-      schema: z.string().describe('With a header row. Cells that a spreadsheet would run begin with an apostrophe.'),
-    },
-  },
-})
-
-const sendStream = (
-  request: FastifyRequest,
-  reply: FastifyReply,
-  mediaType: string,
-  stream: Readable,
-): FastifyReply => {
-  reply.header('content-type', `${mediaType}; charset=utf-8`)
-  // Fastify would read it to its end for a HEAD, with nobody there to stop it.
-  if (request.method !== 'HEAD') return reply.send(stream)
-  stream.destroy()
-  return reply.send()
-}
-
 export const addOutcomeRoutes = (app: App, deps: RouteDeps): void => {
   addItems(app, deps)
   addLedger(app, deps)
@@ -71,7 +44,7 @@ const addItems = (app: App, { services }: RouteDeps): void => {
   app.get(
     '/operations/:id/items',
     {
-      config: { access: 'read', produces: [JSON_TYPE, NDJSON, CSV] },
+      config: { access: 'ledger:read', produces: [JSON_TYPE, NDJSON, CSV] },
       schema: {
         tags: TAGS,
         operationId: 'listItems',
@@ -112,7 +85,7 @@ const addLedger = (app: App, { services }: RouteDeps): void => {
   app.get(
     '/operations/:id/ledger',
     {
-      config: { access: 'read', produces: [JSON_TYPE, NDJSON, CSV] },
+      config: { access: 'ledger:read', produces: [JSON_TYPE, NDJSON, CSV] },
       schema: {
         tags: TAGS,
         operationId: 'listLedger',
@@ -149,7 +122,7 @@ const addCheckpoints = (app: App, { services }: RouteDeps): void => {
   app.get(
     '/operations/:id/checkpoints',
     {
-      config: { access: 'read', produces: [JSON_TYPE] },
+      config: { access: 'ledger:read', produces: [JSON_TYPE] },
       schema: {
         tags: TAGS,
         operationId: 'listCheckpoints',
@@ -173,13 +146,13 @@ const addEvents = (app: App, { services, waiters }: RouteDeps): void => {
   app.get(
     '/operations/:id/events',
     {
-      config: { access: 'read', produces: [JSON_TYPE, EVENT_STREAM] },
+      config: { access: 'operations:read', produces: [JSON_TYPE, EVENT_STREAM] },
       schema: {
         tags: TAGS,
         operationId: 'listEvents',
         summary: 'What happened to the operation',
         description:
-          'With `Accept: text/event-stream` a stream of Server-Sent Events: `Last-Event-ID` resumes, and it ends after the final state. Between the events, `progress` frames (without an id, at most one a second) tell `status`, `version`, `counts`, `progress` and `stuck_signals`. It may end earlier, to be resumed; 204 says that everything was told.',
+          'With `Accept: text/event-stream` a stream of Server-Sent Events: `Last-Event-ID` resumes, and it ends after the final state. Between the events, `progress` frames (without an id, at most one a second) tell `status`, `version`, `counts`, `count_ranges`, `progress` and `stuck_signals`. It may end earlier, to be resumed; 204 says that everything was told.',
         params: OperationParams,
         headers: z.object({ 'last-event-id': z.string().optional() }),
         querystring: z.strictObject(pageFields),

@@ -40,7 +40,7 @@ const addList = (app: App, { services }: RouteDeps): void => {
   app.get(
     '/reconciliation',
     {
-      config: { access: 'read', produces: [JSON_TYPE] },
+      config: { access: 'ledger:read', produces: [JSON_TYPE] },
       schema: {
         tags: TAGS,
         operationId: 'listCases',
@@ -74,7 +74,7 @@ const addGet = (app: App, { services }: RouteDeps): void => {
   app.get(
     '/reconciliation/:case_id',
     {
-      config: { access: 'read', produces: [JSON_TYPE] },
+      config: { access: 'ledger:read', produces: [JSON_TYPE] },
       schema: {
         tags: TAGS,
         operationId: 'getCase',
@@ -97,7 +97,7 @@ const addLookup = (app: App, { services }: RouteDeps): void => {
   app.post(
     '/reconciliation/:case_id/lookup',
     {
-      config: { access: 'operate', produces: [JSON_TYPE], bodyOptional: true },
+      config: { access: 'reconcile', produces: [JSON_TYPE], bodyOptional: true },
       schema: {
         tags: TAGS,
         operationId: 'lookupCase',
@@ -139,7 +139,7 @@ const addResolve = (app: App, { services }: RouteDeps): void => {
   app.post(
     '/reconciliation/:case_id/resolve',
     {
-      config: { access: 'operate', produces: [JSON_TYPE] },
+      config: { access: 'reconcile', produces: [JSON_TYPE] },
       schema: {
         tags: TAGS,
         operationId: 'resolveCase',

@@ -53,7 +53,7 @@ const addReplay = (app: App, { services, config }: RouteDeps): void => {
   app.post(
     '/operations/:id/replay',
     {
-      config: { access: 'write', produces: [JSON_TYPE] },
+      config: { access: 'replay', produces: [JSON_TYPE] },
       schema: {
         tags: ['Replay'],
         operationId: 'replayOperation',
@@ -92,7 +92,7 @@ const addReplay = (app: App, { services, config }: RouteDeps): void => {
       const location = `${config.publicUrl ?? ''}${operationPath(operation.id)}`
       reply.code(202).header('location', location).header('operation-location', location)
       if (replayed) reply.header('idempotent-replayed', 'true')
-      return answerOperation(reply, operation)
+      return answerOperation(request, reply, operation)
     },
   )
 }
@@ -101,7 +101,7 @@ const addApproval = (app: App, { services }: RouteDeps): void => {
   app.post(
     '/operations/:id/approval',
     {
-      config: { access: 'operate', produces: [JSON_TYPE] },
+      config: { access: 'approve', produces: [JSON_TYPE] },
       schema: {
         tags: ['Replay'],
         operationId: 'decideApproval',
@@ -128,7 +128,7 @@ const addApproval = (app: App, { services }: RouteDeps): void => {
         note: request.body.note ?? null,
         ifMatchVersion: matchVersionOf(request.headers['if-match']),
       })
-      return answerOperation(reply, operation)
+      return answerOperation(request, reply, operation)
     },
   )
 }
@@ -137,7 +137,7 @@ const addPreflight = (app: App, { services }: RouteDeps): void => {
   app.post(
     '/operations/:id/replay-preflight',
     {
-      config: { access: 'write', produces: [JSON_TYPE], bodyOptional: true },
+      config: { access: 'replay', produces: [JSON_TYPE], bodyOptional: true },
       schema: {
         tags: ['Replay'],
         operationId: 'preflightReplay',
@@ -165,7 +165,7 @@ const addPreflight = (app: App, { services }: RouteDeps): void => {
           itemKeys: scope.item_keys ?? null,
         },
       })
-      return toPreflight(preflight)
+      return toPreflight(preflight, request.principal)
     },
   )
 }

@@ -21,12 +21,13 @@ export const addServiceRoutes = (app: App, deps: RouteDeps, metrics: Metrics): v
   app.get(
     '/metrics',
     {
-      config: { access: 'open', produces: ['text/plain'] },
+      config: { access: 'metrics:read', produces: ['text/plain'] },
       schema: {
         tags: TAGS,
         operationId: 'getMetrics',
         summary: 'Metrics for Prometheus',
-        security: [],
+        description:
+          'Gauges over the operations of the tenant. With the scope metrics:service besides: over all tenants, of which none is named, and those of the service itself.',
         response: {
           200: {
             description: 'The text format of Prometheus; all names begin with opledger_.',
@@ -36,7 +37,8 @@ export const addServiceRoutes = (app: App, deps: RouteDeps, metrics: Metrics): v
         },
       },
     },
-    async (_request, reply) => reply.header('content-type', metrics.contentType).send(await metrics.collect()),
+    async (request, reply) =>
+      reply.header('content-type', metrics.contentType).send(await metrics.collect(request.principal)),
   )
   addProblemPages(app)
 }
@@ -45,7 +47,7 @@ const addWorkersAndHealth = (app: App, { services }: RouteDeps): void => {
   app.get(
     '/workers',
     {
-      config: { access: 'read', produces: [JSON_TYPE] },
+      config: { access: 'operations:read', produces: [JSON_TYPE] },
       schema: {
         tags: TAGS,
         operationId: 'listWorkers',
@@ -59,7 +61,7 @@ const addWorkersAndHealth = (app: App, { services }: RouteDeps): void => {
   app.get(
     '/health-report',
     {
-      config: { access: 'read', produces: [JSON_TYPE] },
+      config: { access: 'operations:read', produces: [JSON_TYPE] },
       schema: {
         tags: TAGS,
         operationId: 'getHealthReport',
@@ -68,7 +70,7 @@ const addWorkersAndHealth = (app: App, { services }: RouteDeps): void => {
         response: { 200: HealthReportResource, ...refusals({}) },
       },
     },
-    async (request) => toHealthReport(await services.healthReport(request.principal)),
+    async (request) => toHealthReport(await services.healthReport(request.principal), request.principal),
   )
 }
 

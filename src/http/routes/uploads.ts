@@ -68,7 +68,7 @@ const addUpload = (app: App, { services }: RouteDeps): void => {
   app.post(
     '/operations/:id/items',
     {
-      config: { access: 'write', produces: [JSON_TYPE], readsStream: true },
+      config: { access: 'operations:write', produces: [JSON_TYPE], readsStream: true },
       schema: {
         tags: OPERATION_TAGS,
         operationId: 'uploadItems',
@@ -125,7 +125,7 @@ const addStart = (app: App, { services }: RouteDeps): void => {
   app.post(
     '/operations/:id/start',
     {
-      config: { access: 'write', produces: [JSON_TYPE], bodyOptional: true },
+      config: { access: 'operations:write', produces: [JSON_TYPE], bodyOptional: true },
       schema: {
         tags: OPERATION_TAGS,
         operationId: 'startOperation',
@@ -152,7 +152,7 @@ const addStart = (app: App, { services }: RouteDeps): void => {
         ifMatchVersion: matchVersionOf(request.headers['if-match']),
       })
       reply.code(202)
-      return answerOperation(reply, operation)
+      return answerOperation(request, reply, operation)
     },
   )
 }

@@ -30,7 +30,7 @@ const addList = (app: App, { services }: RouteDeps): void => {
   app.get(
     '/operations/:id/webhook-deliveries',
     {
-      config: { access: 'read', produces: [JSON_TYPE] },
+      config: { access: 'operations:read', produces: [JSON_TYPE] },
       schema: {
         tags: TAGS,
         operationId: 'listWebhookDeliveries',
@@ -55,7 +55,7 @@ const addGet = (app: App, { services }: RouteDeps): void => {
   app.get(
     '/webhook-deliveries/:id',
     {
-      config: { access: 'read', produces: [JSON_TYPE] },
+      config: { access: 'operations:read', produces: [JSON_TYPE] },
       schema: {
         tags: TAGS,
         operationId: 'getWebhookDelivery',
@@ -78,7 +78,7 @@ const addRedeliver = (app: App, { services }: RouteDeps): void => {
   app.post(
     '/webhook-deliveries/:id/redeliver',
     {
-      config: { access: 'operate', produces: [JSON_TYPE], bodyOptional: true },
+      config: { access: 'reconcile', produces: [JSON_TYPE], bodyOptional: true },
       schema: {
         tags: TAGS,
         operationId: 'redeliverWebhook',

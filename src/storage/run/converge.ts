@@ -15,9 +15,11 @@
  *
  * It is an upsert because `UPDATE … FROM unnest` fell into a bad plan on large tables (1.7k instead of 5.1k items/s).
  */
+import type { Audited } from '../../domain/audit.ts'
 import { EXHAUSTED_RUNS_MAX, type FailureClass } from '../../domain/failure.ts'
 import type { EvidenceSource, ItemState } from '../../domain/ledger.ts'
 import { ints, sparseInts, sparseTexts } from '../array-literal.ts'
+import { auditJson } from '../audit.ts'
 import type { Sql } from '../connection.ts'
 import type { Database } from '../database.ts'
 import { markCompensated, undoingsOf } from './compensation.ts'
@@ -42,7 +44,7 @@ export interface Report {
   fingerprint: string | null
 }
 
-export interface Evidence {
+export interface Evidence extends Audited {
   source: Exclude<EvidenceSource, 'late_worker'>
   /** The epoch under which the reports were made; 0 when they come from no worker. */
   epoch: number
@@ -285,6 +287,7 @@ const write = async (
       from me`,
     also: Promise.all([
       undoings.length > 0 ? markCompensated(sql, shard, undoings, evidence) : undefined,
+      evidence.audit ? auditMoved(sql, shard, evidence) : undefined,
       also === null ? undefined : also(sql),
     ]),
   }))
@@ -296,3 +299,10 @@ const write = async (
     done: row.state === 'done',
   }
 }
+
+/** Of a person's evidence, which speaks of one effect: told only if it moved, which its row knows of its transaction. */
+const auditMoved = (sql: Sql, { tenantId }: ShardKey, { audit, reports }: Evidence): Promise<unknown> =>
+  sql`
+    insert into audit_entries
+    select a.* from effects e, audit_row(e.tenant_id, ${auditJson(audit)}::text::jsonb) a
+    where e.tenant_id = ${tenantId} and e.effect_key = ${reports[0]?.effectKey ?? null} and e.xmin = pg_current_xact_id()::xid`

@@ -178,6 +178,7 @@ describe('a preflight', () => {
     operation_id: 'op_1',
     expires_at: '2026-11-29T14:35:00Z',
     facts_hash: 'h',
+    counts_in_ranges: false,
     scope: { states: ['failed', 'unprocessed'], failure_classes: ['transient'], item_keys: null },
     replay_targets: 47_697,
     failed_targets: 12,

@@ -77,6 +77,11 @@ describe('judgeHealth', () => {
     expect(verdictOf(figure, { ...well, ...change })).toBe(verdict)
   })
 
+  test('a usual value that is not known yet is no threshold', () => {
+    const { health } = judgeHealth({ ...well, usualP95Ms: null })
+    expect(health.find(({ figure }) => figure === 'p95_ms')?.threshold).toBe('> 2 × usual')
+  })
+
   test('every threshold is said as it is judged, and every first action names where to look', () => {
     const { health, cancelContract } = judgeHealth(well)
     expect([...health, ...cancelContract].map(({ threshold, firstAction }) => [threshold, firstAction])).toEqual([
@@ -84,7 +89,10 @@ describe('judgeHealth', () => {
         '> 3600',
         'See GET /workers: is a live worker with this type there, and is the type or a rate limit holding it?',
       ],
-      ['> 2 × usual', 'Check the provider: its latency and its status page; then the lease against the lease advice.'],
+      [
+        '> 200 (2 × usual)',
+        'Check the provider: its latency and its status page; then the lease against the lease advice.',
+      ],
       ['> 5%', 'Check the provider for 429 and 503 answers; lower the rate limit before raising the attempts.'],
       ['≥ 1', 'See GET /incidents: check the provider first, then our code.'],
       ['> 30', 'Check the batch size, the checkpoints and the queue delay.'],

@@ -215,6 +215,7 @@ describe('a policy without more than it needs', () => {
       stopIf: ['ambiguous_effect_targets > 0', 'downstream_error_rate_5m > 5%', 'replay_reject_rate > 10%'],
       retention: { itemsDays: 30, ledgerDays: 90 },
       mask: [],
+      counts: 'exact',
       onAbsent: 'case',
       providerIdempotentMs: 0,
       compensation: 'none',

@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, test, vi } from 'vitest'
+import { formatId } from '../../../src/domain/ids.ts'
 import type { Executor } from '../../../src/domain/operation-type.ts'
 import { runArtifact } from '../../../src/engine/artifact.ts'
 import { runExternal } from '../../../src/engine/external.ts'
@@ -9,6 +10,7 @@ import { settleOperation } from '../../../src/services/settle.ts'
 import { finishShard } from '../../../src/storage/run/finish.ts'
 import { readOrphanedIntents } from '../../../src/storage/run/window.ts'
 import { markStarted } from '../../../src/storage/settle.ts'
+import type { Span, SpanOptions } from '../../../src/tracing.ts'
 import { holdShard, notingContext, OPERATION_ID, WORKER_ID } from '../../support/held-run.ts'
 
 vi.mock('../../../src/engine/external.ts', () => ({ runExternal: vi.fn() }))
@@ -182,5 +184,61 @@ describe('what an earlier holder left behind', () => {
     await runShard(notingContext().context, holdShard({ epoch: 2 }))
     expect(readOrphanedIntents).toHaveBeenCalledTimes(1_000)
     expect(runExternal).toHaveBeenCalledTimes(1)
+  })
+})
+
+describe('a run that is traced', () => {
+  const tracing = () => {
+    const begun: { name: string; options: SpanOptions; ended: string | null }[] = []
+    return {
+      begun,
+      start(name: string, options: SpanOptions): Span {
+        const span = { name, options, ended: null as string | null }
+        begun.push(span)
+        const end = (status: string): void => {
+          span.ended = status
+        }
+        return { traceparent: `span ${begun.length}`, set: () => {}, end }
+      },
+      close: async () => {},
+    }
+  }
+
+  test('is a span of its own, linked to the submission, and what it does is below it with the same link', async () => {
+    const traced = tracing()
+    vi.mocked(runExternal).mockImplementation(async (_context, held) => {
+      held.trace('call', { 'opledger.type': 'grant' }).end('ok')
+      held.trace('batch', {}).end('error')
+    })
+    await runShard({ ...notingContext().context, tracing: traced }, holdShard({ epoch: 4, shard: 2 }))
+    expect(traced.begun).toEqual([
+      {
+        name: 'shard run',
+        options: {
+          kind: 'consumer',
+          link: 'trace',
+          attributes: {
+            'opledger.operation_id': formatId('op', OPERATION_ID),
+            'opledger.type': 'grant',
+            'opledger.shard': 2,
+            'opledger.epoch': 4,
+          },
+        },
+        ended: 'ok',
+      },
+      {
+        name: 'call',
+        options: { kind: 'client', parent: 'span 1', link: 'trace', attributes: { 'opledger.type': 'grant' } },
+        ended: 'ok',
+      },
+      { name: 'batch', options: { kind: 'internal', parent: 'span 1', link: 'trace', attributes: {} }, ended: 'error' },
+    ])
+  })
+
+  test('that throws says so', async () => {
+    const traced = tracing()
+    vi.mocked(runExternal).mockRejectedValue(new Error('a bug'))
+    await expect(runShard({ ...notingContext().context, tracing: traced }, holdShard())).rejects.toThrow('a bug')
+    expect(traced.begun.map(({ ended }) => ended)).toEqual(['error'])
   })
 })
