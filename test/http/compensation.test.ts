@@ -68,6 +68,7 @@ describe('POST /operations/{id}/compensation-preflight', () => {
     expect(facts_hash).toMatch(/^[0-9a-f]{64}$/)
     expect(answer).toEqual({
       operation_id: before.id,
+      counts_in_ranges: false,
       scope: { item_keys: null },
       compensation_targets: 1,
       applied_targets: 1,
