@@ -5,6 +5,7 @@ import { afterSweep } from './after-sweep.ts'
 import { artifactObjects } from './artifacts.ts'
 import { bulkActions } from './bulk-actions.ts'
 import { callbacks } from './callbacks.ts'
+import { incompatibleCheckpoints } from './incompatible.ts'
 import { abandonedUploads, deadlines, housekeeping } from './janitor.ts'
 import { reconciler } from './reconciler.ts'
 import { remoteRecovery } from './remote-recovery.ts'
@@ -35,6 +36,7 @@ export const openMaintenance = (
     housekeeping(context, log),
     retention(context, log),
     stopConditions(context, log),
+    incompatibleCheckpoints(context, log),
     sender,
     artifactObjects(context, log),
   ]

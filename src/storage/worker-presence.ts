@@ -1,3 +1,4 @@
+import { CHECKPOINT_SCHEMA } from '../domain/checkpoint.ts'
 import type { Connection } from './connection.ts'
 
 export interface WorkerPresence {
@@ -15,9 +16,10 @@ export interface WorkerPresence {
 /** A worker's id is new for each process: a process that comes back under the same host and pid owns nothing of the old one. */
 export const registerWorker = async ({ sql }: Connection, worker: WorkerPresence): Promise<void> => {
   await sql`
-    insert into workers (id, host, pid, code_version, types, beat_ms, tenant_id)
+    insert into workers (id, host, pid, code_version, types, beat_ms, tenant_id, checkpoint_schema)
     values (${worker.id}::uuid, ${worker.host}, ${worker.pid}, ${worker.codeVersion},
-      ${JSON.stringify(worker.types)}::text::jsonb, ${worker.beatMs}, ${worker.tenantId ?? null}::int)
+      ${JSON.stringify(worker.types)}::text::jsonb, ${worker.beatMs}, ${worker.tenantId ?? null}::int,
+      ${CHECKPOINT_SCHEMA})
     on conflict (id) do update set last_seen_at = clock_timestamp(), state = 'active'`
 }
 

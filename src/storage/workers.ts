@@ -14,8 +14,8 @@ export interface WorkerRow {
 const WORKERS_MAX = 1_000
 
 /**
- * Workers that serve the tenant, seen within a day, the newest first. Two missed heartbeats make one `gone`, whatever it last
- * said of itself.
+ * Workers that serve the tenant, seen within a day, the newest first, with the leases that they have of it. Two missed
+ * heartbeats make one `gone`, whatever it last said of itself.
  */
 export const listWorkerRows = ({ sql }: Connection, tenantId: number): Promise<WorkerRow[]> =>
   sql<WorkerRow>`
@@ -25,6 +25,6 @@ export const listWorkerRows = ({ sql }: Connection, tenantId: number): Promise<W
       coalesce(s.leases, 0) as leases
     from workers w
       left join (select lease_owner, count(*)::int as leases from operation_shards
-        where state = 'leased' group by lease_owner) s on s.lease_owner = w.id
+        where tenant_id = ${tenantId} and state = 'leased' group by lease_owner) s on s.lease_owner = w.id
     where w.last_seen_at > now() - interval '24 hours' and coalesce(w.tenant_id, ${tenantId}) = ${tenantId}
     order by w.started_at desc, w.id limit ${WORKERS_MAX}`

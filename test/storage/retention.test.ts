@@ -426,8 +426,10 @@ describe('a chain', () => {
       expect(marked).toHaveLength(3)
       while (marked.length > 0) {
         // the last ones first: what they know goes before those that need it
-        for (const operation of marked.reverse()) await purgeRows(database, operation, 1)
-        expect(await openLetters()).toBe(0)
+        for (const operation of marked.reverse()) {
+          await purgeRows(database, operation, 1)
+          expect(await openLetters()).toBe(0)
+        }
         marked = await query((connection) => readMarked(connection, 9))
       }
     }
