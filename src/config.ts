@@ -10,7 +10,7 @@ import type { ObjectStoreSettings } from './objects/object-store.ts'
  * The only reader of `process.env`. Every setting is listed here with its default and its limits; a bad value, or an
  * `OPLEDGER_*` key that nobody knows, stops the start with one line that names the key.
  *
- * Secrets (`DATABASE_URL`, `OPLEDGER_KEY`, `OPLEDGER_WEBHOOK_SECRET`, `OPLEDGER_DOWNLOAD_SECRET`,
+ * Secrets (`DATABASE_URL`, `OPLEDGER_DIRECT_DATABASE_URL`, `OPLEDGER_KEY`, `OPLEDGER_WEBHOOK_SECRET`, `OPLEDGER_DOWNLOAD_SECRET`,
  * `OPLEDGER_S3_SECRET_ACCESS_KEY`, `OPLEDGER_SECRET_<NAME>`) may come from a file instead: `<KEY>_FILE` holds its path.
  */
 export type ProcessKind = 'start' | 'api' | 'worker' | 'migrate' | 'cli'
@@ -30,6 +30,11 @@ export interface ServiceManagerSettings {
 export interface Config {
   /** Null only for `start` and `cli`: the embedded PostgreSQL in `dataDir` is used then. */
   readonly databaseUrl: string | null
+  /**
+   * Straight to PostgreSQL, where `databaseUrl` leads to a pooler: for what needs a session, that is LISTEN and migrations.
+   * Null: `databaseUrl` is straight.
+   */
+  readonly directDatabaseUrl: string | null
   /** Named prepared statements; off behind PgBouncer before 1.21 in transaction mode. */
   readonly databasePrepare: boolean
   /** Connections per process. */
@@ -68,11 +73,13 @@ const SECRET_PREFIX = 'OPLEDGER_SECRET_'
 const WEBHOOK_SECRET = 'OPLEDGER_WEBHOOK_SECRET'
 const DOWNLOAD_SECRET = 'OPLEDGER_DOWNLOAD_SECRET'
 const S3_SECRET = 'OPLEDGER_S3_SECRET_ACCESS_KEY'
+const DIRECT_URL = 'OPLEDGER_DIRECT_DATABASE_URL'
 const CLIENT_URL = 'OPLEDGER_URL'
 const CLIENT_KEY = 'OPLEDGER_KEY'
 const KNOWN_OPLEDGER_KEYS = [
   CLIENT_URL,
   CLIENT_KEY,
+  DIRECT_URL,
   'OPLEDGER_TYPES',
   'OPLEDGER_DATA_DIR',
   'OPLEDGER_ARTIFACT_STORE',
@@ -86,7 +93,7 @@ const KNOWN_OPLEDGER_KEYS = [
   'OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES',
 ]
 /** Those whose value may stand in a file. */
-const SECRET_KEYS = ['DATABASE_URL', CLIENT_KEY, WEBHOOK_SECRET, DOWNLOAD_SECRET, S3_SECRET]
+const SECRET_KEYS = ['DATABASE_URL', DIRECT_URL, CLIENT_KEY, WEBHOOK_SECRET, DOWNLOAD_SECRET, S3_SECRET]
 const DOWNLOAD_SECRET_CHARS_MIN = 32
 const SECRET_FILE_BYTES_MAX = 65_536
 
@@ -104,14 +111,17 @@ const oneOf = <const T extends readonly [string, ...string[]]>(values: T) =>
 
 const parseUrl = (text: string): URL | null => (URL.canParse(text) ? new URL(text) : null)
 
+// The value is never repeated in the message: it carries a password.
+const databaseUrl = z
+  .string()
+  .refine((text) => ['postgres:', 'postgresql:'].includes(parseUrl(text)?.protocol ?? ''), {
+    error: 'is not a URL like postgres://user:password@host:5432/database',
+  })
+  .optional()
+
 const settings = z.object({
-  // The value is never repeated in the message: it carries a password.
-  DATABASE_URL: z
-    .string()
-    .refine((text) => ['postgres:', 'postgresql:'].includes(parseUrl(text)?.protocol ?? ''), {
-      error: 'is not a URL like postgres://user:password@host:5432/database',
-    })
-    .optional(),
+  DATABASE_URL: databaseUrl,
+  OPLEDGER_DIRECT_DATABASE_URL: databaseUrl,
   DATABASE_PREPARE: oneOf(['on', 'off']).default('on'),
   DATABASE_POOL: wholeNumber(2, 200, 10),
   HOST: z.string().regex(/^\S+$/, { error: 'contains white space' }).default('127.0.0.1'),
@@ -282,10 +292,11 @@ const isSecretKey = (key: string): boolean =>
 /** What may be printed: `console.log` and `JSON.stringify` of a config never show a secret. */
 const hideSecrets = (config: Config): Config => {
   const printable = () => {
-    const { env: _env, secret: _secret, databaseUrl, webhookSecrets, downloadSecret, artifactStore, ...rest } = config
+    const { env: _env, secret: _secret, databaseUrl, directDatabaseUrl, webhookSecrets, downloadSecret, artifactStore, ...rest } = config
     return {
       ...rest,
       databaseUrl: databaseUrl === null ? null : '[redacted]',
+      directDatabaseUrl: directDatabaseUrl === null ? null : '[redacted]',
       webhookSecrets: webhookSecrets.map(() => '[redacted]'),
       downloadSecret: downloadSecret === null ? null : '[redacted]',
       artifactStore: 'credentials' in artifactStore ? { ...artifactStore, credentials: '[redacted]' } : artifactStore,
@@ -324,8 +335,12 @@ export function loadConfig(env: Environment, process: ProcessKind): Config {
       `DATABASE_URL: is needed by ${process}; only \`opledger start\` brings its own PostgreSQL`,
     )
   }
+  if (values.OPLEDGER_DIRECT_DATABASE_URL !== undefined && values.DATABASE_URL === undefined && process !== 'cli') {
+    throw new ConfigurationError(`${DIRECT_URL}: has no meaning without DATABASE_URL, which leads to a pooler then`)
+  }
   return hideSecrets({
     databaseUrl: values.DATABASE_URL ?? null,
+    directDatabaseUrl: values.OPLEDGER_DIRECT_DATABASE_URL ?? null,
     databasePrepare: values.DATABASE_PREPARE === 'on',
     databasePool: values.DATABASE_POOL,
     host: values.HOST,
