@@ -21,7 +21,7 @@ export interface Checkpoint {
   schemaVersion: number
 }
 
-export type Incompatibility =
+type Incompatibility =
   /** Its items were checked for another version of the type than the one that is installed. */
   | { because: 'type-version'; detail: string }
   /** A newer version of opledger has written it. */

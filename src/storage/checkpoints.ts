@@ -32,7 +32,7 @@ export const listCheckpointRows = (
     where tenant_id = ${tenantId} and operation_id = ${operationId} and shard > ${afterShard ?? -1}
     order by shard limit ${limit}`
 
-export interface OpenCheckpoint extends Checkpoint {
+interface OpenCheckpoint extends Checkpoint {
   tenantId: number
   operationId: string
   status: OperationStatus

@@ -14,7 +14,7 @@ import { resume } from '../../src/storage/stops.ts'
 import { registerWorker } from '../../src/storage/worker-presence.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { plantedType, plantedTypes } from '../support/planted-operation.ts'
-import { claimOne, claimWindow, GRANT, items, NO_WAKE_UPS, storeOperation, TENANT, wipe } from '../support/races.ts'
+import { claimOne, claimWindow, GRANT, items, NO_WAKE_UPS, storeOperation, TENANT, tell, wipe } from '../support/races.ts'
 
 const NEWER = CHECKPOINT_SCHEMA + 1
 /** Operations of the races are of version 1. */
@@ -71,6 +71,17 @@ describe('a checkpoint', () => {
     const types = [{ ...GRANT, codeVersion: 'c2' }]
     await database.query((connection) => claimExpiredShards(connection, { workerId: randomUUID(), types, limit: 1 }))
     expect(await read()).toEqual([{ schema_version: CHECKPOINT_SCHEMA, code_version: 'c2' }])
+  })
+
+  test('and so does each entry of the ledger', async () => {
+    const id = await storeOperation(database, { items: items(1, () => 'k') })
+    const lease = await claimOne(database)
+    await claimWindow(database, lease, 0, 1)
+    await tell(database, lease, { ord: 0, effectKey: 'k' }, { effect: 'applied', item: 'applied' })
+    const entries = await database.query(
+      ({ sql }) => sql`select schema_version, code_version from ledger_entries where operation_id = ${id}::uuid`,
+    )
+    expect(entries).toEqual([{ schema_version: 1, code_version: 'c1' }])
   })
 
   test('in a newer form is claimed by nobody, and makes nobody give up its turn', async () => {

@@ -4,7 +4,7 @@
  * table and its alias, and what stands behind them up to the end of the same parentheses.
  */
 
-export interface Reference {
+interface Reference {
   table: string
   alias: string | null
 }

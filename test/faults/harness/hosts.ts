@@ -59,7 +59,7 @@ export interface Host {
   heal(): void
 }
 
-export interface Hosts {
+interface Hosts {
   readonly all: readonly Host[]
   /** The provider, once it is known where it listens. */
   leadWorldTo(url: string): void
