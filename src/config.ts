@@ -292,7 +292,16 @@ const isSecretKey = (key: string): boolean =>
 /** What may be printed: `console.log` and `JSON.stringify` of a config never show a secret. */
 const hideSecrets = (config: Config): Config => {
   const printable = () => {
-    const { env: _env, secret: _secret, databaseUrl, directDatabaseUrl, webhookSecrets, downloadSecret, artifactStore, ...rest } = config
+    const {
+      env: _env,
+      secret: _secret,
+      databaseUrl,
+      directDatabaseUrl,
+      webhookSecrets,
+      downloadSecret,
+      artifactStore,
+      ...rest
+    } = config
     return {
       ...rest,
       databaseUrl: databaseUrl === null ? null : '[redacted]',

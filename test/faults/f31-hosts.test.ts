@@ -106,7 +106,8 @@ const cutOff = async (stack: Stack, host: Host, name: string, cut: Cut, outageMs
   expect(operations.filter(({ status }) => status !== 'succeeded')).toEqual([])
   const log = await stack.effects.idleLog()
   for (const [key, entry] of Object.entries(log)) {
-    if (key.startsWith(name)) expect({ key, requests: entry.requests, applied: entry.applied }).toEqual({ key, requests: 1, applied: 1 })
+    if (key.startsWith(name))
+      expect({ key, requests: entry.requests, applied: entry.applied }).toEqual({ key, requests: 1, applied: 1 })
   }
   expect(log[`${name}-refused`]).toBeUndefined()
   await account.end()
@@ -142,7 +143,13 @@ faultTest(
           async (stack) => {
             hosts.leadWorldTo(stack.effects.url)
             await fault.each(({ index, seed, random }) =>
-              cutOff(stack, hostOf(CUT_OFF), `f31-${seed}`, index % 4 < 2 ? 'elsewhere' : 'here', outageOf(index, random)),
+              cutOff(
+                stack,
+                hostOf(CUT_OFF),
+                `f31-${seed}`,
+                index % 4 < 2 ? 'elsewhere' : 'here',
+                outageOf(index, random),
+              ),
             )
           },
         )

@@ -1,8 +1,8 @@
 /** The steps of a worker in the real system, each by itself: the statements of src/engine in their order. */
 import { randomUUID } from 'node:crypto'
-import { firstLookupMs } from '../../src/services/outcome-reports.ts'
 import { convergeEvidence } from '../../src/services/converge.ts'
 import { report } from '../../src/services/evidence-reports.ts'
+import { firstLookupMs } from '../../src/services/outcome-reports.ts'
 import { settleOperation } from '../../src/services/settle.ts'
 import { claimIntents } from '../../src/storage/run/claim-intents.ts'
 import { type ClaimedRetry, claimRetries, explainKnownKeys } from '../../src/storage/run/claim-retries.ts'

@@ -15,7 +15,12 @@ import {
   takePendingCallbacks,
 } from '../../src/storage/callbacks.ts'
 import { readCase } from '../../src/storage/cases.ts'
-import { FIRST_CHECKPOINT, listCheckpointRows, readOpenCheckpoints, readRunners } from '../../src/storage/checkpoints.ts'
+import {
+  FIRST_CHECKPOINT,
+  listCheckpointRows,
+  readOpenCheckpoints,
+  readRunners,
+} from '../../src/storage/checkpoints.ts'
 import { type Database, openDatabase } from '../../src/storage/database.ts'
 import { findDeadLetterRow, listDeadLetterRows } from '../../src/storage/dead-letters.ts'
 import { closeDraft, readDraft } from '../../src/storage/drafts.ts'
@@ -452,7 +457,8 @@ test.each<[string, number, (at: At) => Promise<unknown>]>([
     'what housekeeping forgets',
     10,
     async ({ connection: c }) => {
-      for (const forget of [forgetGoneWorkers, forgetOldMinutes, forgetOldDryRuns, forgetUnusedPreflights]) await forget(c)
+      for (const forget of [forgetGoneWorkers, forgetOldMinutes, forgetOldDryRuns, forgetUnusedPreflights])
+        await forget(c)
     },
   ],
   // retention
@@ -473,7 +479,8 @@ test.each<[string, number, (at: At) => Promise<unknown>]>([
       await endBig(at)
       const { big } = at.planted
       expect(await markChain(at.database, big, 'items', goes)).toEqual([big.operationId])
-      await at.connection.sql`update operations set purge_open = false where tenant_id = ${TENANT} and id = ${big.operationId}::uuid`
+      await at.connection
+        .sql`update operations set purge_open = false where tenant_id = ${TENANT} and id = ${big.operationId}::uuid`
       expect(await markChain(at.database, big, 'ledger', goes)).toEqual([big.operationId])
     },
   ],

@@ -14,7 +14,17 @@ import { resume } from '../../src/storage/stops.ts'
 import { registerWorker } from '../../src/storage/worker-presence.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { plantedType, plantedTypes } from '../support/planted-operation.ts'
-import { claimOne, claimWindow, GRANT, items, NO_WAKE_UPS, storeOperation, TENANT, tell, wipe } from '../support/races.ts'
+import {
+  claimOne,
+  claimWindow,
+  GRANT,
+  items,
+  NO_WAKE_UPS,
+  storeOperation,
+  TENANT,
+  tell,
+  wipe,
+} from '../support/races.ts'
 
 const NEWER = CHECKPOINT_SCHEMA + 1
 /** Operations of the races are of version 1. */
@@ -46,7 +56,9 @@ const seeWorker = async (types: string[], knows = CHECKPOINT_SCHEMA): Promise<vo
   await database.query((connection) =>
     registerWorker(connection, { id, host: 'h', pid: 1, codeVersion: 'c', types, beatMs: 10_000 }),
   )
-  await script(`update workers set checkpoint_schema = ${knows}, last_seen_at = now() + interval '1 hour' where id = '${id}'`)
+  await script(
+    `update workers set checkpoint_schema = ${knows}, last_seen_at = now() + interval '1 hour' where id = '${id}'`,
+  )
 }
 const stateOf = async (id: string) => {
   const [state] = await database.query((connection) => readOperationStates(connection, [{ tenantId: TENANT, id }]))
@@ -63,7 +75,9 @@ describe('a checkpoint', () => {
   test('says from the claim on what has it in hand', async () => {
     const id = await storeOperation(database, { items: items(2) })
     const read = () =>
-      database.query(({ sql }) => sql`select schema_version, code_version from operation_shards where operation_id = ${id}::uuid`)
+      database.query(
+        ({ sql }) => sql`select schema_version, code_version from operation_shards where operation_id = ${id}::uuid`,
+      )
     expect(await read()).toEqual([{ schema_version: CHECKPOINT_SCHEMA, code_version: null }])
     await claimOne(database)
     expect(await read()).toEqual([{ schema_version: CHECKPOINT_SCHEMA, code_version: 'c1' }])
@@ -107,7 +121,12 @@ describe('a checkpoint', () => {
 
 describe('an operation that no worker goes on with', () => {
   test.each([
-    ['its type has another version now', async () => {}, /^it was accepted with version 1 of grant, version 2 is installed/, installed],
+    [
+      'its type has another version now',
+      async () => {},
+      /^it was accepted with version 1 of grant, version 2 is installed/,
+      installed,
+    ],
     [
       'a newer opledger had it in hand',
       writtenByNewer,
@@ -151,14 +170,21 @@ describe('an operation that no worker goes on with', () => {
       ({ sql }) => sql`select cause from reconciliation_cases where operation_id = ${id}::uuid and closed_at is null`,
     )
     expect(cases).toEqual([{ cause: 'worker_lost' }, { cause: 'worker_lost' }])
-    const [shard] = await database.query(({ sql }) => sql`select cursor, state from operation_shards where operation_id = ${id}::uuid`)
+    const [shard] = await database.query(
+      ({ sql }) => sql`select cursor, state from operation_shards where operation_id = ${id}::uuid`,
+    )
     expect(shard).toEqual({ cursor: 2, state: 'done' })
   })
 
   test('is cancelled where somebody asks for it, also with something in flight', async () => {
     const id = await storeOperation(database, { items: items(5) })
     await claimWindow(database, await claimOne(database), 0, 1)
-    await cancelBySystem({ database, wakeUps: NO_WAKE_UPS }, { tenantId: TENANT, operationId: id }, 'system:test', 'enough')
+    await cancelBySystem(
+      { database, wakeUps: NO_WAKE_UPS },
+      { tenantId: TENANT, operationId: id },
+      'system:test',
+      'enough',
+    )
     await runOut()
     await sweep()
     expect(await stateOf(id)).toMatchObject({ status: 'reconciliation_required', uncertain: 1, inFlight: 0 })

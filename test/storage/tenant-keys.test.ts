@@ -5,7 +5,12 @@
  */
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { findBulkAction, findBulkActionByKey, listBulkActionRows, listBulkTargetRows } from '../../src/storage/bulk-actions.ts'
+import {
+  findBulkAction,
+  findBulkActionByKey,
+  listBulkActionRows,
+  listBulkTargetRows,
+} from '../../src/storage/bulk-actions.ts'
 import type { Connection } from '../../src/storage/connection.ts'
 import { type Database, openDatabase } from '../../src/storage/database.ts'
 import { findDeadLetterRow, listDeadLetterRows } from '../../src/storage/dead-letters.ts'
@@ -17,7 +22,12 @@ import { findDeliveryRow, listDeliveryRows } from '../../src/storage/webhook-del
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { TENANT } from '../support/races.ts'
 import { readsOf } from '../support/statement-reads.ts'
-import { INDEXES_WITHOUT_TENANT, KEYS_WITHOUT_TENANT, SERVICE_TABLES, TENANT_TABLES } from '../support/tenant-exceptions.ts'
+import {
+  INDEXES_WITHOUT_TENANT,
+  KEYS_WITHOUT_TENANT,
+  SERVICE_TABLES,
+  TENANT_TABLES,
+} from '../support/tenant-exceptions.ts'
 import { unheldTables } from '../support/tenant-predicates.ts'
 
 let testDatabase: TestDatabase
@@ -79,7 +89,13 @@ const id = randomUUID()
 const AT = { createdAt: '2026-01-01 00:00:00+00', id }
 const OPERATIONS = {
   ...{ status: ['running'], type: 'grant', requestedBy: 'tester', labels: { a: 'b' } },
-  ...{ createdAfter: '2026-01-01T00:00:00Z', createdBefore: '2026-02-01T00:00:00Z', replayOf: id, itemKey: 'i', effectKey: 'e' },
+  ...{
+    createdAfter: '2026-01-01T00:00:00Z',
+    createdBefore: '2026-02-01T00:00:00Z',
+    replayOf: id,
+    itemKey: 'i',
+    effectKey: 'e',
+  },
 }
 const CASES = { operationId: id, type: 'grant', status: ['open'], itemKey: 'i' }
 const LETTERS = { operationId: id, type: 'grant', failureClass: ['transient'], fingerprint: 'fp', status: ['open'] }
@@ -91,8 +107,14 @@ test.each<[string, (connection: Connection) => Promise<unknown>]>([
   ['a case', (c) => findCaseRow(c, TENANT, id)],
   ['dead letters', (c) => listDeadLetterRows(c, TENANT, LETTERS, null, 10)],
   ['a dead letter', (c) => findDeadLetterRow(c, TENANT, id)],
-  ['open incidents', (c) => listIncidentRows(c, TENANT, { type: 'grant', fingerprint: 'fp', status: ['open'] }, null, 10)],
-  ['resolved incidents', (c) => listIncidentRows(c, TENANT, { type: null, fingerprint: null, status: ['resolved'] }, null, 10)],
+  [
+    'open incidents',
+    (c) => listIncidentRows(c, TENANT, { type: 'grant', fingerprint: 'fp', status: ['open'] }, null, 10),
+  ],
+  [
+    'resolved incidents',
+    (c) => listIncidentRows(c, TENANT, { type: null, fingerprint: null, status: ['resolved'] }, null, 10),
+  ],
   ['deliveries', (c) => listDeliveryRows(c, TENANT, id, 1, 10)],
   ['a delivery', (c) => findDeliveryRow(c, TENANT, id)],
   ['bulk actions', (c) => listBulkActionRows(c, TENANT, { action: ['replay'], status: ['running'] }, AT, 10)],

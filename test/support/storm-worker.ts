@@ -1,9 +1,9 @@
 /** A worker of the storm: the steps of engine/run.ts, in a world that answers at random, stalls and dies. */
 import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { failureFate } from '../../src/services/outcome-reports.ts'
 import { convergeEvidence } from '../../src/services/converge.ts'
 import { report } from '../../src/services/evidence-reports.ts'
+import { failureFate } from '../../src/services/outcome-reports.ts'
 import { settleOperation } from '../../src/services/settle.ts'
 import { claimIntents } from '../../src/storage/run/claim-intents.ts'
 import { claimRetries, explainKnownKeys } from '../../src/storage/run/claim-retries.ts'

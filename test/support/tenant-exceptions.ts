@@ -33,7 +33,10 @@ export const OVER_ALL_TENANTS: ReadonlyMap<string, readonly string[]> = new Map(
     'of the operator, on the command line, who has the database',
     ['storage/api-keys.ts listApiKeys', 'storage/api-keys.ts revokeApiKey', 'storage/restores.ts recordRestore'],
   ],
-  ['the signature of a download link is the right to it, and names the artifact alone', ['storage/artifacts.ts readArtifact']],
+  [
+    'the signature of a download link is the right to it, and names the artifact alone',
+    ['storage/artifacts.ts readArtifact'],
+  ],
   [
     'an event of a provider belongs to the type; the tenant follows from its effect',
     ['storage/callbacks.ts keepOutcome', 'storage/callbacks.ts readCallback'],
@@ -119,7 +122,10 @@ export const INDEXES_WITHOUT_TENANT: ReadonlyMap<string, readonly string[]> = ne
       'webhook_deliveries_origin',
     ],
   ],
-  ['housekeeping finds by it what is old', ['bulk_actions_expired', 'replay_preflights_unused', 'webhook_deliveries_ended']],
+  [
+    'housekeeping finds by it what is old',
+    ['bulk_actions_expired', 'replay_preflights_unused', 'webhook_deliveries_ended'],
+  ],
   ['figures of the service are counted by it', ['webhook_deliveries_undelivered']],
   ['a download link names the artifact alone', ['artifacts_link']],
   ['GIN: it is combined with the index of the tenant, or its rows are filtered', ['operations_labels']],

@@ -19,7 +19,11 @@ const TENANT = 'tenant_id'
 
 /** Without its comments and quotes, with single spaces. */
 const plain = (statement: string): string =>
-  statement.replace(/--[^\n]*/g, ' ').replaceAll('"', '').replace(/\s+/g, ' ').trim()
+  statement
+    .replace(/--[^\n]*/g, ' ')
+    .replaceAll('"', '')
+    .replace(/\s+/g, ' ')
+    .trim()
 
 /** From `start` to where the parentheses around it end. */
 const scopeFrom = (text: string, start: number): string => {
@@ -41,7 +45,8 @@ const onlyOuter = (scope: string): string => {
   /** Of each open parenthesis: it is a statement's, or within one. */
   const inner: boolean[] = []
   for (const [at, letter] of [...scope].entries()) {
-    if (letter === '(') inner.push(inner.at(-1) === true || /^\( ?(?:select|with|insert|update|delete)\b/i.test(scope.slice(at, at + 10)))
+    if (letter === '(')
+      inner.push(inner.at(-1) === true || /^\( ?(?:select|with|insert|update|delete)\b/i.test(scope.slice(at, at + 10)))
     if (inner.at(-1) !== true) outer += letter
     if (letter === ')') inner.pop()
   }
@@ -75,7 +80,8 @@ const comparisons = ({ scope, table, alias }: Found): (string | null)[] => {
       // `coalesce` stands for "or any"
       if (!/^coalesce/i.test(behind)) compared.push(new RegExp(`^${other}`, 'i').exec(behind)?.[1] ?? null)
     }
-    for (const [, before = ''] of text.matchAll(new RegExp(`([a-z_]+)\\.tenant_id ?= ?${column}`, 'gi'))) compared.push(before)
+    for (const [, before = ''] of text.matchAll(new RegExp(`([a-z_]+)\\.tenant_id ?= ?${column}`, 'gi')))
+      compared.push(before)
     const held = [
       `${column} in\\b`,
       // as a part of a row
@@ -102,7 +108,8 @@ export const unheldTables = (statement: string, owned: ReadonlySet<string>): Ref
   }
   for (let before = -1; before !== held.size; ) {
     before = held.size
-    for (const reference of references) if (reference.by.some((name) => name !== null && isHeld(name))) held.add(reference)
+    for (const reference of references)
+      if (reference.by.some((name) => name !== null && isHeld(name))) held.add(reference)
   }
   return references.filter((reference) => !held.has(reference)).map(({ table, alias }) => ({ table, alias }))
 }

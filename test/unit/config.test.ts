@@ -144,7 +144,11 @@ describe('refusals are one line that names the key', () => {
     ['DATABASE_URL', 'api', { DATABASE_URL: 'hunter2' }],
     ['DATABASE_URL', 'api', { DATABASE_URL: url, DATABASE_URL_FILE: '/x' }],
     ['DATABASE_URL_FILE', 'api', { DATABASE_URL_FILE: '/does/not/exist' }],
-    ['OPLEDGER_DIRECT_DATABASE_URL', 'api', { DATABASE_URL: url, OPLEDGER_DIRECT_DATABASE_URL: 'mysql://me:hunter2@x/y' }],
+    [
+      'OPLEDGER_DIRECT_DATABASE_URL',
+      'api',
+      { DATABASE_URL: url, OPLEDGER_DIRECT_DATABASE_URL: 'mysql://me:hunter2@x/y' },
+    ],
     ['OPLEDGER_DIRECT_DATABASE_URL', 'start', { OPLEDGER_DIRECT_DATABASE_URL: url }],
     ['OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES', 'start', { OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES: 'yes' }],
     ['OPLEDGER_WEBHOOK_SECRET', 'start', { OPLEDGER_WEBHOOK_SECRET: 'hunter2' }],

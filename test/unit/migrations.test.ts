@@ -52,7 +52,9 @@ const RULES: readonly { rule: string; breaks: (statement: string, made: Readonly
     breaks: (statement, made) =>
       /\bSET NOT NULL\b/i.test(statement) ||
       (isOfOld(statement, made) &&
-        columnsAdded(statement).some((column) => /\bNOT NULL\b/i.test(column) && !/\bDEFAULT\b|\bGENERATED\b/i.test(column))),
+        columnsAdded(statement).some(
+          (column) => /\bNOT NULL\b/i.test(column) && !/\bDEFAULT\b|\bGENERATED\b/i.test(column),
+        )),
   },
   {
     rule: 'writes every row of a table',
@@ -60,7 +62,9 @@ const RULES: readonly { rule: string; breaks: (statement: string, made: Readonly
       /^UPDATE\b/i.test(statement) ||
       (isOfOld(statement, made) &&
         columnsAdded(statement).some(
-          (column) => /\bDEFAULT (?!'|\d|true|false|null|now\(\))/i.test(column) || /\bSTORED\b|\bSERIAL\b|\bIDENTITY\b/i.test(column),
+          (column) =>
+            /\bDEFAULT (?!'|\d|true|false|null|now\(\))/i.test(column) ||
+            /\bSTORED\b|\bSERIAL\b|\bIDENTITY\b/i.test(column),
         )),
   },
   {
@@ -76,29 +80,41 @@ const RULES: readonly { rule: string; breaks: (statement: string, made: Readonly
   },
 ]
 
-const tableOf = (statement: string): string => /\bTABLE (?:IF (?:NOT )?EXISTS )?(?:ONLY )?(\w+)/i.exec(statement)?.[1] ?? ''
+const tableOf = (statement: string): string =>
+  /\bTABLE (?:IF (?:NOT )?EXISTS )?(?:ONLY )?(\w+)/i.exec(statement)?.[1] ?? ''
 /** Of a table that an earlier migration has made. */
 const isOfOld = (statement: string, made: ReadonlySet<string>): boolean =>
   /^ALTER TABLE/i.test(statement) && !made.has(tableOf(statement))
 /** What follows each ADD COLUMN, up to the next action. */
 const columnsAdded = (statement: string): string[] =>
-  statement.split(/\bADD COLUMN\b/i).slice(1).map((text) => text.split(/, (?:ADD|ALTER|DROP)\b/i)[0] ?? '')
+  statement
+    .split(/\bADD COLUMN\b/i)
+    .slice(1)
+    .map((text) => text.split(/, (?:ADD|ALTER|DROP)\b/i)[0] ?? '')
 
 const breachesOf = (text: string): string[] => {
   const statements = statementsOf(text)
   const made = new Set(statements.filter((one) => /^CREATE TABLE/i.test(one)).map(tableOf))
   return statements.flatMap((statement) =>
-    RULES.filter(({ breaks }) => breaks(statement, made)).map(({ rule }) => `${rule}: ${statement.slice(0, 60).trim()}`),
+    RULES.filter(({ breaks }) => breaks(statement, made)).map(
+      ({ rule }) => `${rule}: ${statement.slice(0, 60).trim()}`,
+    ),
   )
 }
 
 /** By file: what breaks a rule, and why it may. */
 const EXPLAINED: Readonly<Record<string, readonly { breach: RegExp; because: string }[]>> = {
   '0001_dead_letters.sql': [
-    { breach: /takes something away: DROP INDEX dead_letters_fingerprint/, because: 'no program needs it to be right; its successor is made in the same commit' },
+    {
+      breach: /takes something away: DROP INDEX dead_letters_fingerprint/,
+      because: 'no program needs it to be right; its successor is made in the same commit',
+    },
   ],
   '0003_steps.sql': [
-    { breach: /takes something away: ALTER TABLE item_retries/, because: 'a CHECK is replaced by a wider one, which allows all that the old one did' },
+    {
+      breach: /takes something away: ALTER TABLE item_retries/,
+      because: 'a CHECK is replaced by a wider one, which allows all that the old one did',
+    },
   ],
 }
 
@@ -110,7 +126,11 @@ test.each(files)('%s only expands, or says why not', (file) => {
   const explained = EXPLAINED[file] ?? []
   expect(breaches.filter((breach) => !explained.some((one) => one.breach.test(breach)))).toEqual([])
   // and nothing is explained that is not there
-  for (const { breach } of explained) expect(breaches.some((found) => breach.test(found)), String(breach)).toBe(true)
+  for (const { breach } of explained)
+    expect(
+      breaches.some((found) => breach.test(found)),
+      String(breach),
+    ).toBe(true)
 })
 
 test('every explanation is of a migration that there is', () => {
@@ -123,8 +143,14 @@ describe('it is a breach', () => {
     ['DROP TABLE effects', 'takes something away'],
     ['ALTER TABLE operations RENAME COLUMN reason TO why', 'renames something'],
     ['ALTER TABLE operations ALTER COLUMN version TYPE numeric', 'rewrites a column'],
-    ['ALTER TABLE operations ALTER COLUMN reason SET NOT NULL', 'asks for a value that an older program does not write'],
-    ['ALTER TABLE operations ADD COLUMN a text, ADD COLUMN b text NOT NULL', 'asks for a value that an older program does not write'],
+    [
+      'ALTER TABLE operations ALTER COLUMN reason SET NOT NULL',
+      'asks for a value that an older program does not write',
+    ],
+    [
+      'ALTER TABLE operations ADD COLUMN a text, ADD COLUMN b text NOT NULL',
+      'asks for a value that an older program does not write',
+    ],
     ['ALTER TABLE operations ADD COLUMN at timestamptz DEFAULT clock_timestamp()', 'writes every row of a table'],
     ['UPDATE operations SET reason = null', 'writes every row of a table'],
     ['CREATE INDEX i ON effects (tenant_id)', 'reads a large table through'],

@@ -38,7 +38,11 @@ const statementsOf = (file: string): Statement[] => {
   const isComposed = /import \{[^}]*\bsql\b(?! as)[^}]*\} from 'drizzle-orm'/.test(source.text)
   const found: Statement[] = []
   for (const statement of source.statements) {
-    if (isComposed && !/\{[^{}]*\bsql\b[^{}]*\}: \w*Connection|connection\.sql|\(sql\b[^)]*\) =>/.test(statement.getText())) continue
+    if (
+      isComposed &&
+      !/\{[^{}]*\bsql\b[^{}]*\}: \w*Connection|connection\.sql|\(sql\b[^)]*\) =>/.test(statement.getText())
+    )
+      continue
     const visit = (node: ts.Node): void => {
       if (ts.isTaggedTemplateExpression(node) && /(^|\.)sql$/.test(node.tag.getText()))
         found.push({ place: `${file} ${nameOf(statement)}`, text: textOf(node.template) })
@@ -91,8 +95,14 @@ describe('a statement is held to a tenant', () => {
     ['select 1 from operations o, effects e where e.tenant_id = o.tenant_id', ['operations', 'effects']],
     ['select tenant_id, id from operations where deadline_at < now() order by tenant_id', ['operations']],
     ['select 1 from operations where tenant_id = coalesce($1, tenant_id)', ['operations']],
-    ['select 1 from operations o where o.tenant_id = $1 and exists (select from effects where operation_id = o.id)', ['effects']],
-    ['update operations set status = $1 where id = $2 returning (select 1 from effects e where e.tenant_id = $3)', ['operations']],
+    [
+      'select 1 from operations o where o.tenant_id = $1 and exists (select from effects where operation_id = o.id)',
+      ['effects'],
+    ],
+    [
+      'update operations set status = $1 where id = $2 returning (select 1 from effects e where e.tenant_id = $3)',
+      ['operations'],
+    ],
     ['select 1 from operations where case when $1 then tenant_id = $2 else true end', ['operations']],
     ['select 1 from operations where (tenant_id, id) > ($1, $2)', ['operations']],
     ['select 1 from artifacts where id = $1 or (tenant_id = $2 and operation_id = $3)', ['artifacts']],

@@ -25,7 +25,9 @@ test.each([
 })
 
 test('the reason names both versions, and what to do', () => {
-  expect(incompatibility(of(1), 2, null)?.detail).toMatch(/^it was accepted with version 1 of grant, version 2 is installed, .*resume it.*replay what is left/)
+  expect(incompatibility(of(1), 2, null)?.detail).toMatch(
+    /^it was accepted with version 1 of grant, version 2 is installed, .*resume it.*replay what is left/,
+  )
   expect(incompatibility(of(2, NEWER + 1), 2, NEWER)?.detail).toMatch(
     new RegExp(`form ${NEWER + 1}.* newer version of opledger .* form ${NEWER}: start`),
   )
