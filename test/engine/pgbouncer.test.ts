@@ -28,7 +28,7 @@ import { openWorkerFleet, type WorkerFleet } from '../support/worker-process.ts'
 const POOL = 4
 const missing = missingPgbouncer()
 const artifacts = mkdtempSync(path.join(os.tmpdir(), 'opledger-bouncer-'))
-const file = writeTypeFile([grantType('grant', { on_absent: 'retry' }, { lookup: grantLookup(100) })])
+const file = writeTypeFile([grantType('grant', {}, { lookup: grantLookup(100), on_absent: 'retry' })])
 
 let testDatabase: TestDatabase
 let bouncer: Pgbouncer

@@ -55,7 +55,7 @@ const onlyOuter = (scope: string): string => {
 
 const referencesIn = (text: string, owned: ReadonlySet<string>): Found[] => {
   const found: Found[] = []
-  for (const match of text.matchAll(/(?:\b(?:from|join|into|update|using)|,) (?:only )?([a-z_]+)\b/gi)) {
+  for (const match of text.matchAll(/(?:\b(?:from|join|into|update|using)|,) (?:only )?([a-z_]+)\b(?!\.)/gi)) {
     const [whole, table = ''] = match
     if (!owned.has(table)) continue
     const behind = match.index + whole.length

@@ -81,6 +81,7 @@ describe('a statement is held to a tenant', () => {
   test.each([
     'select 1 from operations where tenant_id = $1 and id = $2',
     'select 1 from operations o where o.tenant_id = $1',
+    'select 1 from "operations" where ("operations"."tenant_id" = $1 and x) order by "operations"."created_at", "operations"."id"',
     'update "operations" set status = $1 where "operations"."tenant_id" = $2',
     'insert into effects as e (tenant_id, effect_key) select $1, $2',
     'insert into operation_events (tenant_id, operation_id) values ($1, $2)',
