@@ -54,7 +54,7 @@ export interface Host {
   readonly command: readonly string[]
   /** Where its api is reached from here. */
   readonly url: string
-  readonly env: { DATABASE_URL: string; FAULTS_EFFECTS_URL: string; PORT: string }
+  readonly env: { DATABASE_URL: string; FAULTS_EFFECTS_URL: string; PORT: string; PUBLIC_URL: string }
   cut(how: Cut): void
   heal(): void
 }
@@ -127,10 +127,17 @@ export const openHosts = async (count: number, databaseUrl: string): Promise<Hos
     const relay = spawn(program, [...rest, process.execPath, ...args], { stdio: ['ignore', 'pipe', 'pipe'] })
     relays.push(relay)
     await waitForLine(relay, /^relay listens$/)
+    const url = `http://10.214.${n}.2:${API_RELAY_PORT}`
     return {
       command,
-      url: `http://10.214.${n}.2:${API_RELAY_PORT}`,
-      env: { DATABASE_URL: database.href, FAULTS_EFFECTS_URL: effectsUrl, PORT: String(API_PORT) },
+      url,
+      // without keys an api answers for the name that it knows itself by, and for no other
+      env: {
+        DATABASE_URL: database.href,
+        FAULTS_EFFECTS_URL: effectsUrl,
+        PORT: String(API_PORT),
+        PUBLIC_URL: url,
+      },
       cut(how) {
         if (how === 'elsewhere') ipOrThrow('link', 'set', cable, 'down')
         else ipOrThrow('-n', name, 'link', 'set', 'db', 'down')
