@@ -18,6 +18,8 @@ step 'openapi/openapi.json is the one the code generates'
 node --import tsx src/cli.ts openapi --check
 step 'openapi/openapi.json lints'
 npx redocly lint openapi/openapi.json
+step 'what is needed to deploy lints'
+bash deploy/check.sh --install
 step 'the build for production, with the console'
 npm run build
 step 'the domain is covered in full'

@@ -173,13 +173,15 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
     status: 404,
     title: 'There is no such worker',
     meaning: 'The `worker` was not given out by this service, or belongs to another tenant.',
-    action: 'Call `POST /worker/claims` without `worker` once at the start of the process, and use the one of its answer.',
+    action:
+      'Call `POST /worker/claims` without `worker` once at the start of the process, and use the one of its answer.',
   },
   'lease-not-found': {
     status: 404,
     title: 'There is no such lease',
     meaning: 'The `lease` was not given out by this service, was changed on its way, or belongs to another tenant.',
-    action: 'Send the `lease` of the latest answer as it is, with a key of the same tenant. Results are not lost by it: repeat them.',
+    action:
+      'Send the `lease` of the latest answer as it is, with a key of the same tenant. Results are not lost by it: repeat them.',
   },
   'webhook-delivery-not-found': {
     status: 404,

@@ -34,7 +34,9 @@ export const readTypeGauges = async ({ sql }: Connection): Promise<TypeGauges[]>
       union all
       select s.type, 0, 0, null, sum(s.uncertain)::bigint, 0, 0
       from (select tenant_id, id from operations where completed_at is null limit ${OPERATIONS_MAX}) o
-        join operation_shards s on s.tenant_id = o.tenant_id and s.operation_id = o.id
+        -- by their key: a join may read the shards of all that ever ran
+        cross join lateral (
+          select type, uncertain from operation_shards s where s.tenant_id = o.tenant_id and s.operation_id = o.id offset 0) s
       group by s.type
       union all
       select type, 0, 0, null, 0, count(*), 0

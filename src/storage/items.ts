@@ -51,22 +51,29 @@ export const listItemRows = async (
     sql`i.operation_id = ${operationId}::uuid`,
     // what an upload has not finished does not exist
     sql`i.ord < o.items_total`,
-    afterOrd === null ? undefined : gt(sql`i.ord`, afterOrd),
+    afterOrd === null || isRare ? undefined : gt(sql`i.ord`, afterOrd),
     filters.key === null ? undefined : eq(sql`i.item_key`, filters.key),
     filters.state.length > 0 ? inArray(sql`coalesce(l.state, 'unprocessed')`, [...filters.state]) : undefined,
     filters.failureClass.length > 0 ? inArray(sql`l.failure_class`, [...filters.failureClass]) : undefined,
-    isRare
-      ? sql`i.ord in (select e.ord from ledger_entries e
-          where e.tenant_id = ${tenantId} and e.operation_id = ${operationId}::uuid and e.state <> 'applied')`
-      : undefined,
   ]
+  // the two OFFSETs keep the order of the joins: the planner knows averages only, and most operations are small
+  const items = isRare
+    ? sql`(
+        select distinct e.ord from ledger_entries e
+        where e.tenant_id = ${tenantId} and e.operation_id = ${operationId}::uuid and e.state <> 'applied'
+          and e.ord > ${afterOrd ?? -1}
+        order by e.ord offset 0) rare
+      cross join lateral (
+        select * from operation_items i
+        where i.tenant_id = ${tenantId} and i.operation_id = ${operationId}::uuid and i.ord = rare.ord offset 0) i`
+    : sql`operation_items i`
   return db.execute<ItemRow>(sql`
     select i.ord, i.item_key as key, coalesce(l.state, 'unprocessed') as state,
       coalesce(nullif(r.step, ''), nullif(l.step, '')) as step, l.failure_class as "failureClass",
       l.reason_code as "reasonCode", coalesce(l.attempt, 0) as attempt,
       case when o.cancel_requested_at is null then r.run_at end as "retryAt", i.effect_key as "effectKey",
       l.effect_ref as "effectRef", l.evidence_ref as "evidenceRef", l.observed_at as "observedAt"
-    from operation_items i
+    from ${items}
       join operations o on o.tenant_id = i.tenant_id and o.id = i.operation_id
       left join lateral (
         select * from ledger_entries e
@@ -74,5 +81,5 @@ export const listItemRows = async (
         order by e.seq desc limit 1) l on true
       left join item_retries r on r.tenant_id = i.tenant_id and r.operation_id = i.operation_id and r.ord = i.ord
     where ${and(...conditions)}
-    order by i.ord limit ${limit}`)
+    order by ${isRare ? sql`rare.ord` : sql`i.ord`} limit ${limit}`)
 }

@@ -111,12 +111,16 @@ describe('the OpenAPI document', () => {
     const needed = operations.filter(({ requestBody }) => requestBody?.required).map(({ operationId }) => operationId)
     expect(needed.sort()).toEqual([
       'abortBulkAction',
+      'beatWork',
+      'claimWork',
       'compensateOperation',
       'createBulkAction',
       'decideApproval',
       'discardDeadLetter',
+      'giveBackWork',
       'receiveCallback',
       'replayOperation',
+      'reportWork',
       'resolveCase',
       'resolveIncident',
       'submitOperation',
@@ -148,6 +152,10 @@ describe('the OpenAPI document', () => {
       'RedeliverWebhook',
       'CreateBulkAction',
       'AbortBulkAction',
+      'ClaimWork',
+      'ReportWork',
+      'BeatWork',
+      'GiveBackWork',
     ])
     for (const [name, schema] of Object.entries(document.components.schemas))
       if (!requests.has(name)) look(schema, name)

@@ -1,7 +1,7 @@
 /**
- * Workers are killed with SIGKILL at random moments under load, one or all of them, and frozen now and then for longer than
- * their lease, so that they come back as late workers. A round is so many kills, and then none: everything has to settle, a
- * person closes what is uncertain, and each item has been done exactly once.
+ * Workers are killed with SIGKILL while they hold a lease, at random moments, one or all of them, and frozen now and then for
+ * longer than their lease, so that they come back as late workers. A round is so many kills, and then none: everything has to
+ * settle, a person closes what is uncertain, and each item has been done exactly once.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect } from 'vitest'
@@ -19,11 +19,14 @@ const ITEMS = 20
 const ROUND_KILLS = isLong ? 100 : 30
 /** The log of the effect server is read as a whole: it must not grow for ever. */
 const STACK_KILLS = 300
-const OPEN_MAX = 6
-const PACE_MS = { min: 200, below: 500 }
+/** More than what waits for the leases of the dead, so that there is always something to claim. */
+const OPEN_MAX = 12
+/** From the moment on which a worker is seen at work. */
+const PACE_MS_MAX = 400
 const FREEZE_MS = { min: LEASE_MS + 400, below: 2 * LEASE_MS }
-const DELAY_MS_MAX = 80
+const DELAY_MS_MAX = 200
 const POLL_MS = 60
+const PREY_MS_MAX = 60_000
 const ROUND_MS_MAX = 120_000
 
 /** What the effect server does with an item, in a thousand; the rest is `ok`. Each of them can end as applied exactly once. */
@@ -81,22 +84,27 @@ const work = async (round: Round, name: string, closed: Closed): Promise<void> =
   }
 }
 
-/** A worker that runs its loop: one that was just started has nothing to lose. */
+/** Workers that hold a lease: one that has nothing in hand has nothing to lose. */
 const preyOf = async ({ stack, random }: Round): Promise<Member> => {
-  for (;;) {
+  const until = performance.now() + PREY_MS_MAX
+  while (performance.now() < until) {
+    const atWork = await stack.sql<{ pid: number }[]>`
+      select distinct w.pid from operation_shards s join workers w on w.id = s.lease_owner`
+    const pids = new Set(atWork.map(({ pid }) => pid))
     const prey = stack.workers
       .map(({ member }) => member)
-      .filter((member) => member.isRunning && !member.isFrozen && member.output().includes('worker started'))
+      .filter((member) => pids.has(member.pid) && member.isRunning && !member.isFrozen)
     if (prey.length > 0) return random.pick(prey)
     await sleep(POLL_MS)
   }
+  throw new Error(`no worker was seen at work for ${PREY_MS_MAX} ms`)
 }
 
 const attack = async (round: Round, kills: number, fault: Fault): Promise<void> => {
   const { stack, random } = round
   for (let killed = 0; killed < kills; ) {
-    await sleep(PACE_MS.min + random.below(PACE_MS.below - PACE_MS.min))
     const prey = await preyOf(round)
+    await sleep(random.below(PACE_MS_MAX))
     if (random.once(10)) {
       void prey.freeze(FREEZE_MS.min + random.below(FREEZE_MS.below - FREEZE_MS.min))
       continue

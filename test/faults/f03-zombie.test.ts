@@ -107,7 +107,7 @@ const STANDING = [
 faultTest(
   'F3',
   'a worker wakes after 3 leases: its late claims, cursor moves and finishes touch no row',
-  { short: STANDING.length, long: 20 * STANDING.length },
+  { short: STANDING.length, long: 10 * STANDING.length },
   async (fault) => {
     const watch = account.watch()
     for (let turn = 0; turn < fault.runs / STANDING.length; turn++) {
@@ -148,7 +148,7 @@ const lateOutcome = async (point: 'send-begun' | 'send-answered', key: string): 
 faultTest(
   'F3',
   'a worker wakes after 3 leases with an outcome: in doubt until then, and kept as late_worker',
-  { short: 4, long: 100 },
+  { short: 4, long: 40 },
   async (fault) => {
     const watch = account.watch()
     for (let made = 0; made < fault.runs; made += 4) {

@@ -143,7 +143,7 @@ const crossLocks = async (id: string, first: Table, then: Table, meet: () => Pro
 faultTest(
   'F12',
   'a rival takes the locks of a cancel and of the ledger in the reverse order: the transaction that gives way is repeated, no effect twice',
-  { short: 2, long: 20 },
+  { short: 2, long: 10 },
   ({ each }) =>
     each(async ({ index, seed }) => {
       const account = openAccount(stack)

@@ -91,7 +91,7 @@ faultTest(
 faultTest(
   'F15',
   'one key while retention takes all that it may of what the key names: the same operation, and its effect once',
-  { short: 3, long: 50 },
+  { short: 3, long: 20 },
   (fault) =>
     fault.each(async ({ seed }) => {
       const key = `f15-old-${seed}`

@@ -70,7 +70,7 @@ const submission = (key: string, mode = 'ok', more?: Record<string, unknown>) =>
 faultTest(
   'F16',
   'an api is killed before or after the commit of a POST: the client that repeats gets one operation',
-  { short: 6, long: 48 },
+  { short: 6, long: 24 },
   async (fault) => {
     await fault.each(async ({ index, seed }) => {
       const key = `f16-${seed}`

@@ -48,7 +48,7 @@ const deadLettersOf = (id: string) => stack.sql<{ item_key: string; reason_code:
 faultTest(
   'F21',
   'an item that throws a text with a NUL fails with its reason, and no process ends',
-  { short: 1, long: 10, timeoutMs: TEST_MS },
+  { short: 1, long: 5, timeoutMs: TEST_MS },
   (fault) =>
     fault.each(async ({ seed }) => {
       const deaths = stack.workers.reduce((sum, slot) => sum + slot.exits.length, 0)
@@ -101,7 +101,7 @@ faultTest(
 faultTest(
   'F21',
   'an external item that ends its process after its intent is uncertain first, and is sent once',
-  { short: 1, long: 10, timeoutMs: TEST_MS },
+  { short: 1, long: 5, timeoutMs: TEST_MS },
   (fault) =>
     fault.each(async ({ seed }) => {
       const key = `f21-call-${seed}`

@@ -13,6 +13,7 @@ const SLOW_CLIENTS = 200
 const TRICKLE_MS = 1_000
 const READS = 400
 const AT_ONCE = 4
+const PAIRS = 5
 const MEMORY_MB = 60
 /** How often Node looks at connections that are too slow. */
 const CHECKED_EVERY_MS = 30_000
@@ -59,6 +60,8 @@ const readQuantile = async (): Promise<number> => {
   return took.sort((a, b) => a - b)[Math.floor(took.length * 0.99)] ?? 0
 }
 
+const median = (values: readonly number[]): number => values.toSorted((a, b) => a - b)[values.length >> 1] ?? Number.NaN
+
 const residentMb = (): number => {
   const status = fs.readFileSync(`/proc/${stack.apis[0]?.member.pid}/status`, 'utf8')
   return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1_024
@@ -90,14 +93,22 @@ faultTest(
   (fault) =>
     fault.each(async () => {
       await readQuantile() // warm
-      const [before, memoryBefore] = [await readQuantile(), residentMb()]
-      const slow = await openSlowClients()
-      const during = await readQuantile()
-      const memory = residentMb() - memoryBefore
-      slow.close()
+      const memoryBefore = residentMb()
+      const [before, during, memory]: [number[], number[], number[]] = [[], [], []]
+      // in turns, as others use this machine too, now more and now less
+      for (let pair = 0; pair < PAIRS; pair++) {
+        before.push(await readQuantile())
+        const slow = await openSlowClients()
+        try {
+          during.push(await readQuantile())
+          memory.push(residentMb() - memoryBefore)
+        } finally {
+          slow.close()
+        }
+      }
       // a few milliseconds are noise on any machine
-      expect(during).toBeLessThan(2 * before + 10)
-      expect(memory).toBeLessThan(MEMORY_MB)
+      expect(median(during), `${during} beside ${before}`).toBeLessThan(2 * median(before) + 10)
+      expect(Math.max(...memory)).toBeLessThan(MEMORY_MB)
     }),
 )
 

@@ -158,7 +158,7 @@ const discardDeadLetters = async (id: string): Promise<void> => {
 faultTest(
   'F28',
   'time leaps by years while operations run, wait, are in doubt, replayed and read: what is open keeps every row, what is over goes as a whole with 410, and its summary and its protection from a repeat stay',
-  { short: 2, long: 20 },
+  { short: 2, long: 8 },
   (fault) =>
     fault.each(async ({ seed }) => {
       const parts = scene(`f28-${seed}`)
@@ -239,7 +239,7 @@ faultTest(
 faultTest(
   'F28',
   'a worker dies with a purge in hand: another one goes on where it was',
-  { short: 2, long: 10 },
+  { short: 2, long: 5 },
   (fault) =>
     fault.each(async ({ index, seed }) => {
       const parts = [

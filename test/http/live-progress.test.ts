@@ -110,7 +110,7 @@ describe('the event stream', () => {
 
 describe('the cancel button of the examples', () => {
   it('follows an operation through its own backend, cancels it, and says what became of it', async () => {
-    const id = await submit('pressed', 400, 300)
+    const id = await submit('pressed', 400, 600)
     const page = openPage()
     const close = mount(page, `${backendUrl}/operations/${id}`)
     try {

@@ -3,10 +3,10 @@
  * or at the provider touches no row; time is moved by the hand of the test, in the two columns that stand for it.
  */
 import { randomUUID } from 'node:crypto'
-import { sentReport, unsentReport } from '../../src/services/outcome-reports.ts'
 import { absenceReport } from '../../src/services/absence-report.ts'
 import { convergeEvidence } from '../../src/services/converge.ts'
 import { report as evidenceReport } from '../../src/services/evidence-reports.ts'
+import { sentReport, unsentReport } from '../../src/services/outcome-reports.ts'
 import { settleOperation } from '../../src/services/settle.ts'
 import type { Database } from '../../src/storage/database.ts'
 import { closeExplainedDoubts, queueResend, takeDueLookups } from '../../src/storage/lookups.ts'

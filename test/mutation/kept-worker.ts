@@ -4,7 +4,7 @@
  * in it, and the tests that reach it are run again (runner.mjs says which). What is evaluated when a module is loaded cannot
  * be switched so: for such a mutant the test files and all modules below them are loaded once more, with the mutant on.
  */
-import { BroadcastChannel } from 'node:worker_threads'
+import { BroadcastChannel, threadId } from 'node:worker_threads'
 import {
   afterAll,
   afterEach,
@@ -87,7 +87,6 @@ const runAgain = async (test: Test, fileHooks: Hooks): Promise<void> => {
     suite === test.file ? fileHooks : (TestRunner.getSuiteHooks(suite) ?? { beforeEach: [], afterEach: [] })
   let failure: { error: unknown } | null = null
   const attempt = async (work: () => unknown): Promise<void> => {
-    if (failure instanceof Object && failure.error instanceof Hangs) return
     await orHangs(work).catch((error: unknown) => {
       failure ??= { error }
     })
@@ -98,15 +97,14 @@ const runAgain = async (test: Test, fileHooks: Hooks): Promise<void> => {
     }
     await TestRunner.getTestFn(test)()
   })
-  const isHanging = (failure as { error: unknown } | null)?.error instanceof Hangs
   const clean = async (): Promise<void> => {
     for (const suite of suites.toReversed()) {
       for (const hook of hooksOf(suite).afterEach) await hook(test.context, suite)
     }
     for (const cleanup of cleanups) if (typeof cleanup === 'function') await cleanup()
   }
-  if (isHanging) await orHangs(clean).catch(() => {})
-  else await attempt(clean)
+  // nothing is cleaned up after a test that hangs: its thread is ended
+  if (!((failure as { error: unknown } | null)?.error instanceof Hangs)) await attempt(clean)
   const failed = failure as { error: unknown } | null
   if (failed) throw failed.error
 }
@@ -135,17 +133,24 @@ const loadAgain = async (file: Suite): Promise<{ tests: Test[]; hooks: Hooks }> 
 /** Tries mutants until nobody wants any more. */
 const serve = async (): Promise<void> => {
   const channel = new BroadcastChannel('mutants')
-  const name = keptFiles.map((file) => file.name).join()
+  const name = keptFiles
+    .map((file) => file.name)
+    .sort()
+    .join()
   const tests = new Map(keptFiles.flatMap(testsOf).map((test) => [idOf(test), test]))
-  const tryReloaded = async (paths: readonly string[]) => {
+  /** Says that a test, or a file, begins: whoever watches from outside starts to count anew. */
+  const give = (sign: { number: number; ran: number; by: string }): void =>
+    channel.postMessage({ kind: 'sign', ...sign })
+  const tryReloaded = async (number: number, paths: readonly string[]) => {
     let ran = 0
     for (const path of paths) {
       const file = keptFiles.find((candidate) => candidate.name === path)
       if (!file) continue
       try {
+        give({ number, ran, by: path })
         const { tests: loaded, hooks } = await loadAgain(file)
         for (const test of loaded) {
-          ran++
+          give({ number, ran: ++ran, by: idOf(test) })
           await runAgain(test, hooks)
         }
       } catch (error) {
@@ -156,17 +161,17 @@ const serve = async (): Promise<void> => {
     }
     return { outcome: 'survived', ran }
   }
-  const tryMutant = async ({ mutant, hitLimit, tests: ids, reload }: Order) => {
+  const tryMutant = async ({ number, mutant, hitLimit, tests: ids, reload }: Order) => {
     instrumented.activeMutant = mutant ?? undefined
     instrumented.hitLimit = hitLimit
     instrumented.hitCount = hitLimit === undefined ? undefined : 0
     let ran = 0
     try {
-      if (reload !== null) return await tryReloaded(reload)
+      if (reload !== null) return await tryReloaded(number, reload)
       for (const id of ids) {
         const test = tests.get(id)
         if (!test) continue
-        ran++
+        give({ number, ran: ++ran, by: id })
         try {
           await runAgain(test, TestRunner.getSuiteHooks(test.file))
         } catch (error) {
@@ -191,6 +196,7 @@ const serve = async (): Promise<void> => {
     channel.postMessage({
       kind: 'ready',
       thread: name,
+      threadId,
       coverage: instrumented.mutantCoverage ?? { static: {}, perTest: {} },
       tests: [...tests].map(([id, test]) => ({
         id,

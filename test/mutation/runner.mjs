@@ -1,11 +1,12 @@
 /**
- * A test runner for Stryker that keeps vitest's threads between mutants; kept-worker.ts says how.
+ * A test runner for Stryker that keeps vitest's threads between mutants: kept-worker.ts says how, and kept-threads.mjs how one
+ * is ended that a mutant keeps busy for ever. A thread in which a mutant has left something behind (a loop that still turns, a
+ * clock that was not put back) would lie about the next one. So after a timeout it is replaced; and a mutant counts as killed
+ * only if the test that says so passes without it and fails with it once more.
  */
 import path from 'node:path'
-import { BroadcastChannel } from 'node:worker_threads'
-import { createVitest } from 'vitest/node'
+import { KeptThreads } from './kept-threads.mjs'
 
-const CONFIG = 'test/mutation/vitest.config.ts'
 const TEST_PASSED = 0
 const TEST_FAILED = 1
 const TEST_SKIPPED = 2
@@ -20,9 +21,7 @@ const likelyFirst = (files, mutated) => {
 
 class KeptVitest {
   static inject = []
-  threads = new Map()
-  orders = new Map()
-  ordered = 0
+  kept = new KeptThreads()
 
   capabilities() {
     return { reloadEnvironment: true }
@@ -31,30 +30,16 @@ class KeptVitest {
   async init() {
     process.env.NODE_ENV = 'test'
     process.env.VITEST = '1'
-    this.channel = new BroadcastChannel('mutants')
-    this.kept = await createVitest('test', { config: CONFIG, watch: false, onConsoleLog: () => false, reporters: [] })
-    const files = await this.kept.globTestSpecifications()
-    const { isolate: isolated } = this.kept.projects[0].config
-    this.kept.provide('filesPerThread', isolated ? 1 : files.length)
-    const wanted = isolated ? files.length : 1
-    await new Promise((resolve, reject) => {
-      this.channel.onmessage = ({ data }) => {
-        if (data.kind === 'ready') this.threads.set(data.thread, data)
-        if (data.kind === 'ready' && this.threads.size === wanted) resolve()
-        if (data.kind === 'tried') this.orders.get(data.number)?.(data)
-      }
-      this.running = this.kept.start()
-      this.running.then(() => reject(new Error('the tests ended before they could be kept')), reject)
-    })
-    this.threadOf = new Map()
-    for (const { thread, tests } of this.threads.values()) for (const { id } of tests) this.threadOf.set(id, thread)
+    await this.kept.startAll()
+    this.threads = [...this.kept.threads.values()]
+    this.threadOf = new Map(this.threads.flatMap(({ name, tests }) => tests.map(({ id }) => [id, name])))
   }
 
   async dryRun() {
-    const tests = [...this.threads.values()].flatMap((thread) => thread.tests)
+    const tests = this.threads.flatMap((thread) => thread.tests)
     // each test must pass again in a thread that is kept, or it would seem to kill every mutant
     const again = await this.tryInThreads(
-      null,
+      { id: null, fileName: '' },
       tests.filter(({ state }) => state === 'pass').map(({ id }) => id),
     )
     if (again.outcome !== 'survived') {
@@ -66,7 +51,7 @@ class KeptVitest {
       return { status: 'error', errorMessage: `loaded anew, ${ran} of ${tests.length} tests pass: ${by}: ${message}` }
     }
     const mutantCoverage = { static: {}, perTest: {} }
-    for (const { coverage } of this.threads.values()) {
+    for (const { coverage } of this.threads) {
       Object.assign(mutantCoverage.perTest, coverage.perTest)
       for (const [mutant, hits] of Object.entries(coverage.static)) {
         mutantCoverage.static[mutant] = (mutantCoverage.static[mutant] ?? 0) + hits
@@ -87,11 +72,10 @@ class KeptVitest {
   }
 
   async mutantRun({ activeMutant, mutantActivation, testFilter, hitLimit }) {
-    const tests = testFilter ?? [...this.threadOf.keys()]
     const tried =
       mutantActivation === 'static'
         ? await this.tryReloaded(activeMutant)
-        : await this.tryInThreads(activeMutant.id, tests, hitLimit)
+        : await this.tryInThreads(activeMutant, testFilter ?? [...this.threadOf.keys()], hitLimit)
     switch (tried.outcome) {
       case 'killed':
         return { status: 'killed', killedBy: [tried.by], failureMessage: tried.message, nrOfTests: tried.ran }
@@ -102,42 +86,57 @@ class KeptVitest {
     }
   }
 
-  order(order) {
-    const number = ++this.ordered
-    return new Promise((resolve) => {
-      this.orders.set(number, resolve)
-      this.channel.postMessage({ kind: 'try', number, ...order })
-    }).finally(() => this.orders.delete(number))
-  }
-
   /** With all modules loaded anew, in the threads that load the mutant. */
-  async tryReloaded({ id: mutant, fileName }) {
+  async tryReloaded({ id, fileName }) {
     let ran = 0
-    const threads = [...this.threads.values()].filter(({ coverage }) => mutant === null || mutant in coverage.static)
-    const files = new Map(threads.flatMap(({ thread }) => thread.split(',').map((file) => [file, thread])))
+    const threads = this.threads.filter(({ coverage }) => id === null || id in coverage.static)
+    const files = new Map(threads.flatMap(({ name, files }) => files.map((file) => [file, name])))
     for (const file of likelyFirst(files.keys(), fileName)) {
-      const tried = await this.order({ thread: files.get(file), mutant, tests: [], reload: [file] })
+      const tried = await this.tryInThread(files.get(file), { mutant: id, tests: [], reload: [file] })
       ran += tried.ran
       if (tried.outcome !== 'survived') return { ...tried, ran }
     }
     return { outcome: 'survived', ran }
   }
 
-  async tryInThreads(mutant, tests, hitLimit) {
+  async tryInThreads({ id, fileName }, tests, hitLimit) {
     let ran = 0
-    for (const [thread, ids] of Map.groupBy(tests, (id) => this.threadOf.get(id))) {
-      const tried = await this.order({ thread, mutant, hitLimit, tests: ids, reload: null })
+    const testsOf = new Map()
+    for (const test of tests) {
+      const thread = this.threadOf.get(test)
+      testsOf.set(thread, [...(testsOf.get(thread) ?? []), test])
+    }
+    for (const thread of likelyFirst(testsOf.keys(), fileName)) {
+      const order = { mutant: id, hitLimit, tests: testsOf.get(thread), reload: null }
+      const tried = await this.tryInThread(thread, order)
       ran += tried.ran
       if (tried.outcome !== 'survived') return { ...tried, ran }
     }
     return { outcome: 'survived', ran }
+  }
+
+  async tryInThread(thread, order) {
+    const tried = await this.kept.ask(thread, order)
+    if (tried.outcome === 'timeout') await this.kept.replace(thread)
+    if (tried.outcome !== 'killed' || order.mutant === null || (await this.isKilledAgain(thread, order, tried))) {
+      return tried
+    }
+    // something of an earlier mutant was in the way, or is now
+    await this.kept.replace(thread)
+    const anew = await this.kept.ask(thread, order)
+    if (anew.outcome !== 'survived') await this.kept.replace(thread)
+    return anew
+  }
+
+  /** Whether the test passes without the mutant, and fails with it. */
+  async isKilledAgain(thread, order, { by }) {
+    const once = order.reload ? order : { ...order, tests: [by] }
+    const without = await this.kept.ask(thread, { ...once, mutant: null, hitLimit: undefined })
+    return without.outcome === 'survived' && (await this.kept.ask(thread, once)).outcome === 'killed'
   }
 
   async dispose() {
-    this.channel?.postMessage({ kind: 'end' })
-    await this.running
-    await this.kept?.close()
-    this.channel?.close()
+    await this.kept.end()
   }
 }
 

@@ -325,8 +325,8 @@ test.each<[string, number, (at: At) => Promise<unknown>]>([
     },
   ],
   [
-    'the history of an item',
-    20,
+    'the history of an item, and the dead letters of its operation',
+    120,
     async ({ connection: c, planted: p }) => {
       const key = { ...p.big, itemKey: 'i777' }
       expect(await findItemPlace(c, key)).toBe('found')

@@ -53,16 +53,16 @@ export const plantHistory = async (database: Database): Promise<Planted> => {
         from generate_series(1, ${OPERATIONS + 2}) g;
       create temp table big on commit drop as select id from ids where g = ${OPERATIONS + 1};
       create temp table old on commit drop as select * from ids where g <= ${OPERATIONS};
-      insert into operations (tenant_id, id, type, type_version, code_version, status, items_total, requested_by, risk, root_id,
+      insert into operations (tenant_id, id, version, type, type_version, code_version, status, items_total, requested_by, risk, root_id,
           idempotency_key, labels, created_at, started_at, completed_at)
-        select 1, id, 'grant', 1, 'c1', case g % 100 when 0 then 'pending' else 'succeeded' end, 1, 'tester', 'low', id,
+        select 1, id, 3, 'grant', 1, 'c1', case g % 100 when 0 then 'pending' else 'succeeded' end, 1, 'tester', 'low', id,
           'key:' || g, case g % 1000 when 7 then '{"batch": "b1"}' else '{}' end::jsonb,
           now() - (${OPERATIONS} - g) * interval '1 s', case when g % 100 > 0 then now() end,
           case when g % 100 > 0 then now() end from old
         union all
-        select 1, id, 'grant', 1, 'c1', 'running', ${4 * QUARTER}, 'tester', 'low', id, null, '{}', now(), now(), null from big
+        select 1, id, 3, 'grant', 1, 'c1', 'running', ${4 * QUARTER}, 'tester', 'low', id, null, '{}', now(), now(), null from big
         union all
-        select 1, id, 'grant', 1, 'c1', 'draft', 0, 'tester', 'low', id, null, '{}', now(), null, null from ids
+        select 1, id, 3, 'grant', 1, 'c1', 'draft', 0, 'tester', 'low', id, null, '{}', now(), null, null from ids
         where g = ${OPERATIONS + 2};
       insert into operation_events (tenant_id, operation_id, version, kind, status, actor)
         select 1, id, version, 'accepted', 'pending', 'tester' from ids, generate_series(1, 3) version;

@@ -198,7 +198,7 @@ export interface paths {
         };
         /**
          * What happened to the operation
-         * @description With `Accept: text/event-stream` a stream of Server-Sent Events: `Last-Event-ID` resumes, and it ends after the final state.
+         * @description With `Accept: text/event-stream` a stream of Server-Sent Events: `Last-Event-ID` resumes, and it ends after the final state. Between the events, `progress` frames (without an id, at most one a second) tell `status`, `version`, `counts`, `progress` and `stuck_signals`. It may end earlier, to be resumed; 204 says that everything was told.
          */
         get: operations["listEvents"];
         put?: never;
@@ -794,6 +794,77 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/worker/claims": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Take a lease with its first items */
+        post: operations["claimWork"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/worker/results": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Say what became of items, and take the next ones
+         * @description Results are kept also under a lease that is lost. A call may be repeated: each send counts once.
+         */
+        post: operations["reportWork"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/worker/heartbeat": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Renew leases, and hear of stops */
+        post: operations["beatWork"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/worker/give-back": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** End a lease in order */
+        post: operations["giveBackWork"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/workers": {
         parameters: {
             query?: never;
@@ -1024,6 +1095,157 @@ export interface components {
             send?: number;
         };
         RedeliverWebhook: Record<string, never>;
+        ClaimWork: {
+            /** @description Of the first answer. Without it the call registers, and takes nothing. */
+            worker?: string;
+            host: string;
+            pid: number;
+            /** @description Of the worker; shown with it. */
+            code_version: string;
+            types: {
+                name: string;
+                version: number;
+            }[];
+            /** @description How long to wait for work. Default 0. */
+            wait_seconds?: number;
+            /** @description Items to take, at most. Default: what the type allows. */
+            max_items?: number;
+            /** @description An earlier answer was not read, and nothing of leases that `leases` does not name was begun. */
+            lost_answer?: boolean;
+            /** @description What the worker holds; for `lost_answer`. */
+            leases?: string[];
+        };
+        ReportWork: {
+            lease: string;
+            results: ({
+                effect_key: string;
+                send: number;
+                /** @description A 5xx, a 429, a timeout or a broken connection. */
+                downstream_error?: boolean;
+                duration_ms?: number;
+                /** @constant */
+                state: "applied";
+                effect_ref?: string | null;
+            } | {
+                effect_key: string;
+                send: number;
+                /** @description A 5xx, a 429, a timeout or a broken connection. */
+                downstream_error?: boolean;
+                duration_ms?: number;
+                /** @constant */
+                state: "skipped";
+                effect_ref?: string | null;
+                reason_code?: string | null;
+            } | {
+                effect_key: string;
+                send: number;
+                /** @description A 5xx, a 429, a timeout or a broken connection. */
+                downstream_error?: boolean;
+                duration_ms?: number;
+                /** @constant */
+                state: "failed";
+                /** @enum {string} */
+                failure_class: "transient" | "validation_rejected" | "conflict" | "policy_denied" | "bug_suspected";
+                reason_code?: string | null;
+                message?: string | null;
+            } | {
+                effect_key: string;
+                send: number;
+                /** @description A 5xx, a 429, a timeout or a broken connection. */
+                downstream_error?: boolean;
+                duration_ms?: number;
+                /** @constant */
+                state: "uncertain";
+                reason_code?: string | null;
+                message?: string | null;
+            } | {
+                effect_key: string;
+                send: number;
+                /** @description A 5xx, a 429, a timeout or a broken connection. */
+                downstream_error?: boolean;
+                duration_ms?: number;
+                /** @constant */
+                state: "unsent";
+            })[];
+            /** @description Items to take, at most. Default: what the type allows. */
+            max_items?: number;
+            /** @description The stop that was told, once nothing more will begin: that acknowledges it. */
+            stop_seen?: ("pause" | "cancel") | null;
+            /** @description An earlier answer was not read, and nothing was begun but what `results` and `in_hand` name. */
+            lost_answer?: boolean;
+            in_hand?: {
+                effect_key: string;
+                send: number;
+            }[];
+        };
+        BeatWork: {
+            worker: string;
+            /** @enum {string} */
+            state?: "active" | "draining" | "gone";
+            leases: {
+                lease: string;
+                /** @description The stop that was told, once nothing more will begin: that acknowledges it. */
+                stop_seen?: ("pause" | "cancel") | null;
+            }[];
+        };
+        GiveBackWork: {
+            lease: string;
+            results?: ({
+                effect_key: string;
+                send: number;
+                /** @description A 5xx, a 429, a timeout or a broken connection. */
+                downstream_error?: boolean;
+                duration_ms?: number;
+                /** @constant */
+                state: "applied";
+                effect_ref?: string | null;
+            } | {
+                effect_key: string;
+                send: number;
+                /** @description A 5xx, a 429, a timeout or a broken connection. */
+                downstream_error?: boolean;
+                duration_ms?: number;
+                /** @constant */
+                state: "skipped";
+                effect_ref?: string | null;
+                reason_code?: string | null;
+            } | {
+                effect_key: string;
+                send: number;
+                /** @description A 5xx, a 429, a timeout or a broken connection. */
+                downstream_error?: boolean;
+                duration_ms?: number;
+                /** @constant */
+                state: "failed";
+                /** @enum {string} */
+                failure_class: "transient" | "validation_rejected" | "conflict" | "policy_denied" | "bug_suspected";
+                reason_code?: string | null;
+                message?: string | null;
+            } | {
+                effect_key: string;
+                send: number;
+                /** @description A 5xx, a 429, a timeout or a broken connection. */
+                downstream_error?: boolean;
+                duration_ms?: number;
+                /** @constant */
+                state: "uncertain";
+                reason_code?: string | null;
+                message?: string | null;
+            } | {
+                effect_key: string;
+                send: number;
+                /** @description A 5xx, a 429, a timeout or a broken connection. */
+                downstream_error?: boolean;
+                duration_ms?: number;
+                /** @constant */
+                state: "unsent";
+            })[];
+            /**
+             * @description What became of items that no result names. `unsent`: none of them was begun. Default `uncertain`.
+             * @enum {string}
+             */
+            rest?: "uncertain" | "unsent";
+        };
         Problem: {
             /** @description The page that explains the problem. */
             type: string;
@@ -1745,6 +1967,78 @@ export interface components {
                 /** @description Null: it is under way, or its sender was lost. */
                 duration_ms: number | null;
             }[];
+        };
+        WorkItem: {
+            /** @description Send it to the provider as its idempotency key, and back with the result. */
+            effect_key: string;
+            /** @description Which send of the effect this is. */
+            send: number;
+            key: string;
+            /** @description The step to do; null where the type has no steps. */
+            step: string | null;
+            input: unknown;
+            attempt: number;
+            /** @description A repeat under the promise of the provider that it knows the effect key. */
+            resend: boolean;
+            /** @description Begin it before. Milliseconds, counted from before the request was sent. */
+            send_within_ms: number;
+            /**
+             * Format: date-time
+             * @description The same by the clock of the service, for people and logs.
+             */
+            send_by: string;
+        };
+        WorkBatch: {
+            /** @description To name with the results. Use the one of the latest answer. */
+            lease: string;
+            type: string;
+            operation_id: string;
+            /** @description Workers have died over this shard: run nothing beside it. */
+            isolated: boolean;
+            /** @description The lease stands so long unless it is renewed. Milliseconds, counted from before the request was sent. */
+            lease_within_ms: number;
+            traceparent: string | null;
+            items: components["schemas"]["WorkItem"][];
+        };
+        ClaimedWork: {
+            /** @description The name of this process, to send from now on. */
+            worker: string;
+            /** @description `name@version` of types that the service has in another version. */
+            not_runnable: string[];
+            /** @description Null: there is nothing, or the worker has just registered. */
+            batch: components["schemas"]["WorkBatch"] | null;
+        };
+        ReportedWork: {
+            /** @description To name from now on; null: it is over. */
+            lease: string | null;
+            /** @description `lost`: somebody else holds the shard, or might by now; results were kept. Of: held, finished, lost. Further values may be added. */
+            lease_state: string;
+            /** @description `pause` or `cancel`: begin nothing more. Further values may be added. */
+            stop: string | null;
+            /** @description Begin nothing more: the shard is wanted back. */
+            give_back: boolean;
+            /** @description The lease stands so long unless it is renewed. Milliseconds, counted from before the request was sent. */
+            lease_within_ms: number;
+            /** @description Results that changed something. A repeated one does not. */
+            recorded: number;
+            /** @description Effect keys that are none of this lease. */
+            unknown: string[];
+            /** @description Items that are not reported yet, those of `batch` included. */
+            in_hand: number;
+            batch: components["schemas"]["WorkBatch"] | null;
+            /** @description Of a finished shard with work left: when it is due again. */
+            due_in_ms: number | null;
+        };
+        HeldLease: {
+            lease: string;
+            /** @description Whether this worker may go on. Of: held, lost. Further values may be added. */
+            lease_state: string;
+            /** @description `pause` or `cancel`: begin nothing more. Further values may be added. */
+            stop: string | null;
+            /** @description Begin nothing more: the shard is wanted back. */
+            give_back: boolean;
+            /** @description The lease stands so long unless it is renewed. Milliseconds, counted from before the request was sent. */
+            lease_within_ms: number;
         };
     };
     responses: never;
@@ -2670,6 +2964,13 @@ export interface operations {
                     };
                     "text/event-stream": string;
                 };
+            };
+            /** @description To a stream that is resumed: the operation is final, and all its events were told. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description No such operation. */
             404: {
@@ -4731,6 +5032,257 @@ export interface operations {
             };
             /** @description No such type. */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request was refused; `code` says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The service could not do it now; `Retry-After` says when to try again. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    claimWork: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ClaimWork"];
+            };
+        };
+        responses: {
+            /** @description As asked. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ClaimedWork"];
+                };
+            };
+            /** @description No such worker, or lease. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A type that there is not, or that is not remote. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many clients wait. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request was refused; `code` says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The service could not do it now; `Retry-After` says when to try again. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    reportWork: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ReportWork"];
+            };
+        };
+        responses: {
+            /** @description As asked. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReportedWork"];
+                };
+            };
+            /** @description No such lease. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Its type is gone, or is not run by workers elsewhere any more. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request was refused; `code` says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The service could not do it now; `Retry-After` says when to try again. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    beatWork: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BeatWork"];
+            };
+        };
+        responses: {
+            /** @description As asked. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        leases: components["schemas"]["HeldLease"][];
+                    };
+                };
+            };
+            /** @description No such worker, or lease. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Its type is gone, or is not run by workers elsewhere any more. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request was refused; `code` says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The service could not do it now; `Retry-After` says when to try again. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    giveBackWork: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["GiveBackWork"];
+            };
+        };
+        responses: {
+            /** @description As asked. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReportedWork"];
+                };
+            };
+            /** @description No such lease. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Its type is gone, or is not run by workers elsewhere any more. */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -45,11 +45,19 @@ export const claimRetries = async (
         select tenant_id, operation_id, shard from operation_shards
         where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and shard = ${lease.shard}
           and state = 'leased' and lease_epoch = ${lease.epoch} and stop_requested is null),
+      -- row by row, and what follows is joined from here: to the planner all operations are of average size, so where it may
+      -- begin with the operation, it reads all of a large one
+      asked as materialized (
+        select r.* from fence f, unnest(${ints(ords)}::int[]) as u (ord)
+          cross join lateral (
+            select * from item_retries r
+            where r.tenant_id = f.tenant_id and r.operation_id = f.operation_id and r.ord = u.ord offset 0) r
+        where r.shard = f.shard),
       expired as (
-        delete from item_retries r using fence f, operations o
-        where r.tenant_id = f.tenant_id and r.operation_id = f.operation_id and r.ord = any(${ints(ords)}::int[])
-          and o.tenant_id = f.tenant_id and o.id = f.operation_id and r.reason = 'idempotent_resend'
+        delete from item_retries r using asked a, operations o
+        where a.reason = 'idempotent_resend' and o.tenant_id = a.tenant_id and o.id = a.operation_id
           and clock_timestamp() - sends_since(o.created_at, o.started_at) >= ${resendWithinMs} * interval '1 ms'
+          and r.tenant_id = a.tenant_id and r.operation_id = a.operation_id and r.ord = a.ord
         returning r.tenant_id, r.operation_id, r.ord),
       asked_again as (
         update reconciliation_cases c set next_lookup_at = now(), last_lookup = 'resend expired' from expired x
@@ -58,16 +66,16 @@ export const claimRetries = async (
         select distinct on (r.effect_key) r.ord, r.effect_key, r.step, r.attempt, r.reason, r.prior_state, r.prior_class,
           i.item_key, i.input_hash,
           -- the first look is taken once: without a restore the second is never
-          exists (select from restores) and exists (
-            select from effects p join ledger_entries l on l.tenant_id = p.tenant_id and l.operation_id = p.operation_id
+          exists (select from restores) and coalesce((
+            select true from effects p join ledger_entries l on l.tenant_id = p.tenant_id and l.operation_id = p.operation_id
               and l.ord = p.ord and l.effect_key = p.effect_key and l.send = p.send
             where p.tenant_id = r.tenant_id and p.effect_key = r.effect_key
               and l.observed_at > (select max(restored_at) from restores)
-              and l.state <> 'uncertain' and l.reason_code is distinct from 'NOT_SENT') as explained
-        from fence f
-          join item_retries r on r.tenant_id = f.tenant_id and r.operation_id = f.operation_id and r.shard = f.shard
+              and l.state <> 'uncertain' and l.reason_code is distinct from 'NOT_SENT'
+            limit 1), false) as explained
+        from asked r
           join operation_items i on i.tenant_id = r.tenant_id and i.operation_id = r.operation_id and i.ord = r.ord
-        where r.ord = any(${ints(ords)}::int[]) and r.run_at <= clock_timestamp()
+        where r.run_at <= clock_timestamp()
           and r.ord not in (select ord from expired)
         order by r.effect_key, r.ord),
       won as (
@@ -85,10 +93,10 @@ export const claimRetries = async (
         where e.state in ('absent', 'compensated')
           or (e.state = 'uncertain' and excluded.was = 'uncertain' and e.operation_id = excluded.operation_id
             and e.ord = excluded.ord)
-        returning e.ord, e.step, e.effect_key, e.send, e.attempt),
+        returning e.tenant_id, e.operation_id, e.ord, e.step, e.effect_key, e.send, e.attempt),
       gone as (
-        delete from item_retries r using fence f, won w
-        where r.tenant_id = f.tenant_id and r.operation_id = f.operation_id and r.ord = w.ord
+        delete from item_retries r using won w
+        where r.tenant_id = w.tenant_id and r.operation_id = w.operation_id and r.ord = w.ord
         returning r.ord, r.reason = 'idempotent_resend' as resend)
       update operation_shards s set
         version = s.version + 1, in_flight = s.in_flight + (select count(*) from gone),
@@ -132,11 +140,13 @@ export const explainKnownKeys = (
         select r.*, i.item_key, i.input_hash, me.type, e.state as effect_state, e.effect_ref, e.send,
           e.operation_id = r.operation_id and e.ord = r.ord as own,
           case when e.state = 'applied' and r.step <> '' then step_after(me.steps, r.step) end as next_step
-        from me
-          join item_retries r on r.tenant_id = me.tenant_id and r.operation_id = me.operation_id and r.shard = me.shard
+        from me cross join unnest(${ints(ords)}::int[]) as u (ord)
+          cross join lateral (
+            select * from item_retries r
+            where r.tenant_id = me.tenant_id and r.operation_id = me.operation_id and r.ord = u.ord offset 0) r
           join effects e on e.tenant_id = r.tenant_id and e.effect_key = r.effect_key
           join operation_items i on i.tenant_id = r.tenant_id and i.operation_id = r.operation_id and i.ord = r.ord
-        where r.ord = any(${ints(ords)}::int[])),
+        where r.shard = me.shard),
       gone as (
         delete from item_retries r using known k
         where r.tenant_id = k.tenant_id and r.operation_id = k.operation_id and r.ord = k.ord

@@ -147,11 +147,11 @@ const write = async (
         where e.send = excluded.send and e.operation_id = excluded.operation_id and e.ord = excluded.ord
           and ((e.state in ('intent', 'uncertain') and e.state <> excluded.state)
             or (e.state = 'absent' and excluded.state = 'applied'))
-        returning e.ord, e.step, e.effect_key, e.send, e.attempt, e.item_key, e.input_hash, e.was, e.state, e.item_was,
-          e.class_was, e.item_state, e.item_class,
+        returning e.tenant_id, e.operation_id, e.ord, e.step, e.effect_key, e.send, e.attempt, e.item_key, e.input_hash, e.was,
+          e.state, e.item_was, e.class_was, e.item_state, e.item_class,
           case when e.step <> '' and e.state = 'applied' then step_after((select steps from me), e.step) end as next_step),
       m as materialized (
-        select v.ord, v.step, v.next_step, v.effect_key, v.send, v.attempt, v.was, v.state,
+        select v.tenant_id, v.operation_id, v.ord, v.step, v.next_step, v.effect_key, v.send, v.attempt, v.was, v.state,
           -- a row that was not there: a worker has outlived a restore, and saw what the lost time had sent (restores.ts)
           case when v.item_key <> '' then v.item_key else (select i.item_key from operation_items i, me
             where i.tenant_id = me.tenant_id and i.operation_id = me.operation_id and i.ord = v.ord) end as item_key,
@@ -191,8 +191,9 @@ const write = async (
           ${evidence.actor}, ${evidence.workerId}::uuid, ${evidence.codeVersion}
         from m, me where m.item is not null or m.next_step is not null),
       gone as (
-        delete from item_retries r using me, m
-        where r.tenant_id = me.tenant_id and r.operation_id = me.operation_id and r.ord = m.ord and m.retry_ms is null
+        -- by the key of each: of the operation alone, the planner would read all that waits in it, once an item
+        delete from item_retries r using m
+        where r.tenant_id = m.tenant_id and r.operation_id = m.operation_id and r.ord = m.ord and m.retry_ms is null
         returning 1),
       again as (
         insert into item_retries as r (tenant_id, operation_id, ord, shard, step, effect_key, attempt, run_at, reason,

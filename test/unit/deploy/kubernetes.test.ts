@@ -1,5 +1,4 @@
 import { createRequire } from 'node:module'
-import type { Deployment } from 'kubernetes-models/apps/v1/Deployment.js'
 import { expect, test } from 'vitest'
 import { loadConfig } from '../../../src/config.ts'
 import { readRepositoryFile, readYamlFile } from './files.ts'
@@ -42,7 +41,7 @@ interface Manifest {
 }
 
 /** The package has a module for each kind, which knows the schema of its version of the API. */
-const modelOf = ({ apiVersion, kind }: Manifest): (new (data: unknown) => Pick<Deployment, 'validate'>) =>
+const modelOf = ({ apiVersion, kind }: Manifest): (new (data: unknown) => { validate(): void }) =>
   createRequire(import.meta.url)(`kubernetes-models/${apiVersion}/${kind}`)[kind]
 
 const [kustomization] = readYamlFile('deploy/kubernetes/kustomization.yaml') as [{ resources: string[] }]

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { assertWindow } from '../../../src/services/assert-window.ts'
 import { MeasuredBytes, TimeIsUp, withDeadline } from '../../../src/engine/measured-bytes.ts'
+import { assertWindow } from '../../../src/services/assert-window.ts'
 import { runnableItem, useTestClock } from '../../support/held-run.ts'
 
 test('bytes are counted and hashed as they pass', () => {
