@@ -102,6 +102,9 @@ const cutOff = async (stack: Stack, host: Host, name: string, cut: Cut, outageMs
     host.heal()
   }
   await until('the host is back', async () => (await fetch(`${host.url}/readyz`)).ok, WAIT_MS)
+  // 503 says that it is not known: what was on its way may have arrived with the link. The same key tells, and makes no second one
+  const refusedItems = [{ key: `${name}-refused`, input: {} }]
+  ids.push(await account.client.submit({ type: 'fault-grant', key: `${name}-refused`, items: refusedItems }))
   const operations = await settle(stack, account.client, ids, { person: true, withinMs: 2 * WAIT_MS })
   expect(operations.filter(({ status }) => status !== 'succeeded')).toEqual([])
   const log = await stack.effects.idleLog()
@@ -109,7 +112,6 @@ const cutOff = async (stack: Stack, host: Host, name: string, cut: Cut, outageMs
     if (key.startsWith(name))
       expect({ key, requests: entry.requests, applied: entry.applied }).toEqual({ key, requests: 1, applied: 1 })
   }
-  expect(log[`${name}-refused`]).toBeUndefined()
   await account.end()
   await account.close()
   expectNoExits(stack)
