@@ -25,7 +25,15 @@ import type { Bench, Chart } from './harness/bench.ts'
 import { drawChart } from './harness/chart.ts'
 import { type Closers, openClosers } from './harness/closers.ts'
 import { type DatabaseServer, openDatabaseServer } from './harness/database-server.ts'
-import { chartFile, describeMachine, fillIn, mergeResults, renderCharts, renderTable } from './harness/report.ts'
+import {
+  chartFile,
+  describeMachine,
+  fillIn,
+  mergeResults,
+  renderCharts,
+  renderFleet,
+  renderTable,
+} from './harness/report.ts'
 import type { Result } from './harness/result.ts'
 
 const BENCHES: readonly Bench[] = [
@@ -46,6 +54,8 @@ const ROOT = path.join(HERE, '..')
 const RESULTS = path.join(HERE, 'results.json')
 const CHARTS = path.join(HERE, 'charts')
 const README = path.join(ROOT, 'README.md')
+/** What each size of fleet needs. */
+const FLEET = path.join(ROOT, 'deploy', 'database.md')
 const BUSY = 0.5
 
 const chosen = (only: string | undefined): readonly Bench[] => {
@@ -136,6 +146,9 @@ const write = ({ results, charts }: Measured, described: string): void => {
   const readme = fillIn(readFileSync(README, 'utf8'), text)
   if (readme === null) console.log('\nthe README has no place called bench, so it stays as it is')
   else writeFileSync(README, readme)
+  const fleet = fillIn(readFileSync(FLEET, 'utf8'), `${described}\n\n${renderFleet(all)}`, 'fleet')
+  if (fleet === null) console.log('\ndeploy/database.md has no place called fleet, so it stays as it is')
+  else writeFileSync(FLEET, fleet)
 }
 
 const main = async (): Promise<void> => {

@@ -68,6 +68,7 @@ await runEntry(async () => {
   await refuseNewerSchema(database)
   const wakeUps = openWakeUps({
     url: config.databaseUrl,
+    listenUrl: config.directDatabaseUrl ?? config.databaseUrl,
     name: 'opledger api',
     onFault: (error) => log.warn({ err: error }, 'listening for wake-ups failed; polling goes on'),
   })

@@ -13,8 +13,9 @@ import type { TracingSettings } from './tracing.ts'
  * The only reader of `process.env`. Every setting is listed here with its default and its limits; a bad value, or an
  * `OPLEDGER_*` key that nobody knows, stops the start with one line that names the key.
  *
- * Secrets (`DATABASE_URL`, `OPLEDGER_KEY`, `OPLEDGER_WEBHOOK_SECRET`, `OPLEDGER_DOWNLOAD_SECRET`,
- * `OPLEDGER_S3_SECRET_ACCESS_KEY`, `OTEL_EXPORTER_OTLP_HEADERS`, `OPLEDGER_SECRET_<NAME>`) may come from a file instead: `<KEY>_FILE` holds its path.
+ * Secrets (`DATABASE_URL`, `OPLEDGER_DIRECT_DATABASE_URL`, `OPLEDGER_KEY`, `OPLEDGER_WEBHOOK_SECRET`, `OPLEDGER_DOWNLOAD_SECRET`,
+ * `OPLEDGER_S3_SECRET_ACCESS_KEY`, `OTEL_EXPORTER_OTLP_HEADERS`, `OPLEDGER_SECRET_<NAME>`) may come from a file instead:
+ * `<KEY>_FILE` holds its path.
  */
 export type ProcessKind = 'start' | 'api' | 'worker' | 'migrate' | 'cli'
 export type LogLevel = 'fatal' | 'error' | 'warn' | 'info' | 'debug' | 'trace' | 'silent'
@@ -33,6 +34,11 @@ export interface ServiceManagerSettings {
 export interface Config {
   /** Null only for `start` and `cli`: the embedded PostgreSQL in `dataDir` is used then. */
   readonly databaseUrl: string | null
+  /**
+   * Straight to PostgreSQL, where `databaseUrl` leads to a pooler: for what needs a session, that is LISTEN and migrations.
+   * Null: `databaseUrl` is straight.
+   */
+  readonly directDatabaseUrl: string | null
   /** Named prepared statements; off behind PgBouncer before 1.21 in transaction mode. */
   readonly databasePrepare: boolean
   /** Connections per process. */
@@ -79,11 +85,13 @@ const DOWNLOAD_SECRET = 'OPLEDGER_DOWNLOAD_SECRET'
 const S3_SECRET = 'OPLEDGER_S3_SECRET_ACCESS_KEY'
 /** As the standard names it: `key=value`, separated by commas; most often the credentials of the collector. */
 const OTEL_HEADERS = 'OTEL_EXPORTER_OTLP_HEADERS'
+const DIRECT_URL = 'OPLEDGER_DIRECT_DATABASE_URL'
 const CLIENT_URL = 'OPLEDGER_URL'
 const CLIENT_KEY = 'OPLEDGER_KEY'
 const KNOWN_OPLEDGER_KEYS = [
   CLIENT_URL,
   CLIENT_KEY,
+  DIRECT_URL,
   'OPLEDGER_TYPES',
   'OPLEDGER_DATA_DIR',
   'OPLEDGER_ARTIFACT_STORE',
@@ -105,7 +113,7 @@ const KNOWN_OPLEDGER_KEYS = [
   'OPLEDGER_JWT_SCOPES_CLAIM',
 ]
 /** Those whose value may stand in a file. */
-const SECRET_KEYS = ['DATABASE_URL', CLIENT_KEY, WEBHOOK_SECRET, DOWNLOAD_SECRET, S3_SECRET, OTEL_HEADERS]
+const SECRET_KEYS = ['DATABASE_URL', DIRECT_URL, CLIENT_KEY, WEBHOOK_SECRET, DOWNLOAD_SECRET, S3_SECRET, OTEL_HEADERS]
 const DOWNLOAD_SECRET_CHARS_MIN = 32
 const SECRET_FILE_BYTES_MAX = 65_536
 
@@ -125,14 +133,17 @@ const parseUrl = (text: string): URL | null => (URL.canParse(text) ? new URL(tex
 
 const claimName = z.string().regex(/^[\x21-\x7e]{1,128}$/, { error: 'is not the name of a claim' })
 
+// The value is never repeated in the message: it carries a password.
+const databaseUrl = z
+  .string()
+  .refine((text) => ['postgres:', 'postgresql:'].includes(parseUrl(text)?.protocol ?? ''), {
+    error: 'is not a URL like postgres://user:password@host:5432/database',
+  })
+  .optional()
+
 const settings = z.object({
-  // The value is never repeated in the message: it carries a password.
-  DATABASE_URL: z
-    .string()
-    .refine((text) => ['postgres:', 'postgresql:'].includes(parseUrl(text)?.protocol ?? ''), {
-      error: 'is not a URL like postgres://user:password@host:5432/database',
-    })
-    .optional(),
+  DATABASE_URL: databaseUrl,
+  OPLEDGER_DIRECT_DATABASE_URL: databaseUrl,
   DATABASE_PREPARE: oneOf(['on', 'off']).default('on'),
   DATABASE_POOL: wholeNumber(2, 200, 10),
   HOST: z.string().regex(/^\S+$/, { error: 'contains white space' }).default('127.0.0.1'),
@@ -400,6 +411,7 @@ const hideSecrets = (config: Config): Config => {
       env: _env,
       secret: _secret,
       databaseUrl,
+      directDatabaseUrl,
       webhookSecrets,
       downloadSecret,
       artifactStore,
@@ -409,6 +421,7 @@ const hideSecrets = (config: Config): Config => {
     return {
       ...rest,
       databaseUrl: databaseUrl === null ? null : '[redacted]',
+      directDatabaseUrl: directDatabaseUrl === null ? null : '[redacted]',
       webhookSecrets: webhookSecrets.map(() => '[redacted]'),
       tracing: tracing && { ...tracing, headers: '[redacted]' },
       downloadSecret: downloadSecret === null ? null : '[redacted]',
@@ -448,8 +461,12 @@ export function loadConfig(env: Environment, process: ProcessKind): Config {
       `DATABASE_URL: is needed by ${process}; only \`opledger start\` brings its own PostgreSQL`,
     )
   }
+  if (values.OPLEDGER_DIRECT_DATABASE_URL !== undefined && values.DATABASE_URL === undefined && process !== 'cli') {
+    throw new ConfigurationError(`${DIRECT_URL}: has no meaning without DATABASE_URL, which leads to a pooler then`)
+  }
   return hideSecrets({
     databaseUrl: values.DATABASE_URL ?? null,
+    directDatabaseUrl: values.OPLEDGER_DIRECT_DATABASE_URL ?? null,
     databasePrepare: values.DATABASE_PREPARE === 'on',
     databasePool: values.DATABASE_POOL,
     host: values.HOST,

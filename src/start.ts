@@ -91,7 +91,7 @@ const main = async (): Promise<void> => {
       databaseUrl = server.url
     }
     if (shutdown.requested) throw new BootAborted()
-    await migrate({ url: databaseUrl })
+    await migrate({ url: config.directDatabaseUrl ?? databaseUrl })
     if (shutdown.requested) throw new BootAborted()
 
     const webhookSecretFile = config.webhookSecrets.length > 0 ? null : keepSecret(config.dataDir, 'webhook-secret')

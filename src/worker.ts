@@ -44,6 +44,7 @@ await runEntry(async () => {
   await refuseNewerSchema(control)
   const wakeUps = openWakeUps({
     url: config.databaseUrl,
+    listenUrl: config.directDatabaseUrl ?? config.databaseUrl,
     name: 'opledger worker',
     onFault: (error) => log.warn({ err: error }, 'listening for wake-ups failed; polling goes on'),
   })

@@ -55,11 +55,30 @@ export const describeMachine = (machine: {
 }): string =>
   `Measured on ${machine.date}: ${machine.cores} cores (${machine.cpu}), ${machine.memoryGb} GB, Node ${machine.node}, ${machine.database}. Load, servers and database shared them.`
 
-/**
- * The README with `text` between `<!-- bench: … -->` and `<!-- /bench -->`. Null: there is no such place.
- */
-export const fillIn = (readme: string, text: string): string | null => {
-  const place = /(<!-- bench: [^\n]*-->\n)[\s\S]*?(<!-- \/bench -->)/
-  if (!place.test(readme)) return null
-  return readme.replace(place, (_all, begin: string, end: string) => `${begin}\n${text}\n\n${end}`)
+/** What somebody who sizes a fleet asks, and the bench that answers. */
+const FLEET: readonly { question: string; id: string }[] = [
+  { question: 'operations that one api accepts', id: 'B1' },
+  { question: 'polls that one api answers', id: 'B2' },
+  { question: 'items of one worker, transactional', id: 'B3' },
+  { question: 'calls of one worker to a provider that answers at once', id: 'B4' },
+  { question: 'what a second worker adds, to a provider that takes 50 ms', id: 'B9' },
+  { question: 'claims and POSTs beside 3 million operations', id: 'B7' },
+  { question: 'memory, for an operation of a million items', id: 'B8' },
+]
+
+/** The figures for sizing a fleet, as far as they were measured. */
+export const renderFleet = (results: readonly Result[]): string => {
+  const rows = FLEET.map(({ question, id }) => {
+    const measured = results.filter((result) => result.id === id && result.ratio !== null)
+    const figures = measured.map(({ what, absolute }) => `${what}: ${absolute}`).join('; ')
+    return `| ${cell(question)} | ${figures === '' ? 'not measured yet' : cell(figures)} | ${id} |`
+  })
+  return ['| | figures of the machine that ran the benches | bench |', '|---|---|---|', ...rows].join('\n')
+}
+
+/** A page with `text` between `<!-- name: … -->` and `<!-- /name -->`. Null: there is no such place. */
+export const fillIn = (page: string, text: string, name = 'bench'): string | null => {
+  const place = new RegExp(`(<!-- ${name}: [^\\n]*-->\\n)[\\s\\S]*?(<!-- /${name} -->)`)
+  if (!place.test(page)) return null
+  return page.replace(place, (_all, begin: string, end: string) => `${begin}\n${text}\n\n${end}`)
 }

@@ -12,7 +12,7 @@ export const withDatabase = async (command: string, work: (database: Database) =
       ? await startEmbeddedPostgres({ dataDir: config.dataDir, log: createLog({ level: 'warn', name: command }) })
       : null
   const url = config.databaseUrl ?? embedded?.url ?? ''
-  await migrate({ url })
+  await migrate({ url: config.directDatabaseUrl ?? url })
   const database = openDatabase({ url, size: 1, name: `opledger ${command}`, prepare: config.databasePrepare })
   try {
     await work(database)

@@ -16,7 +16,8 @@ export const addMigrateCommand = (program: Command): void => {
     .addHelpText('after', EXAMPLES)
     .action(async () => {
       const { migrate } = await import('../storage/migrate.ts')
-      const { applied } = await migrate({ url: loadConfigFromProcess('migrate').databaseUrl })
+      const { databaseUrl, directDatabaseUrl } = loadConfigFromProcess('migrate')
+      const { applied } = await migrate({ url: directDatabaseUrl ?? databaseUrl })
       process.stdout.write(applied === 0 ? 'The schema is up to date.\n' : `Migrations applied: ${applied}.\n`)
     })
 }

@@ -20,7 +20,7 @@ export type Scope = (typeof SCOPES)[number]
 
 /**
  * Several under one name, for people who make keys. `read`, `write`, `operate` and `admin` are what keys had before scopes
- * were this fine: drizzle/0014_scopes.sql gave those keys exactly these.
+ * were this fine: drizzle/0015_scopes.sql gave those keys exactly these.
  */
 export const SCOPE_BUNDLES: Readonly<Record<string, readonly Scope[]>> = {
   read: ['operations:read', 'ledger:read', 'metrics:read'],

@@ -79,6 +79,7 @@ export const startEngine = async (options: EngineOptions): Promise<Engine> => {
     leaseMs: type.leaseMs,
     windowMax: type.executor.kind === 'transactional' ? type.batch.maxItems : type.concurrency,
     compensates: type.compensator !== null,
+    codeVersion: type.codeVersion,
   }))
   const held = new Set<HeldShard>()
   const running = new Set<Promise<void>>()

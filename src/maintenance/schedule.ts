@@ -7,6 +7,7 @@ import { artifactObjects } from './artifacts.ts'
 import { auditRetention } from './audit-retention.ts'
 import { bulkActions } from './bulk-actions.ts'
 import { callbacks } from './callbacks.ts'
+import { incompatibleCheckpoints } from './incompatible.ts'
 import { abandonedUploads, deadlines, housekeeping } from './janitor.ts'
 import { reconciler } from './reconciler.ts'
 import { remoteRecovery } from './remote-recovery.ts'
@@ -42,6 +43,7 @@ export const openMaintenance = (
     retention(context, log),
     auditRetention(context, context.auditDays ?? AUDIT_DAYS_DEFAULT),
     stopConditions(context, log),
+    incompatibleCheckpoints(context, log),
     sender,
     artifactObjects(context, log),
   ]

@@ -31,6 +31,7 @@ export const runnableOf = (type: OperationType): RunnableType => ({
   leaseMs: type.leaseMs,
   windowMax: type.concurrency,
   compensates: false,
+  codeVersion: type.codeVersion,
 })
 
 /** Gives the shard back. Null: the lease is lost, or something is still in flight. */

@@ -124,6 +124,9 @@ export interface CheckpointView {
   owner: string | null
   leaseExpiresAt: DbTime | null
   lastProgressAt: DbTime | null
+  typeVersion: number
+  schemaVersion: number
+  codeVersion: string | null
 }
 
 export interface EventView {

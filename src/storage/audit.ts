@@ -1,6 +1,6 @@
 /**
  * The audit as it is written, read and forgotten. An entry is written by the statement, or in the transaction, of what it
- * tells of: `audit_row` (drizzle/0015_audit.sql) makes a row of the JSON that `auditJson` makes of it, and none of null, so a
+ * tells of: `audit_row` (drizzle/0016_audit.sql) makes a row of the JSON that `auditJson` makes of it, and none of null, so a
  * write that is nobody's from outside says so with null.
  *
  * The table refuses UPDATE, TRUNCATE and DELETE; a retention deletes in a transaction that says so, and the table bounds it:

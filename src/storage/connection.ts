@@ -116,7 +116,7 @@ export const reserve = async (slot: Slot): Promise<TransactionConnection & { rel
 
 /**
  * The limits of a session, set when it is connected. Behind a PgBouncer in transaction mode they may reach another session,
- * which has the same; there they belong to the role (see README, "In production").
+ * which has the same; there they belong to the role (deploy/database.md).
  */
 export const setLimits = async ({ sql }: Connection, options: SlotOptions): Promise<void> => {
   await sql`

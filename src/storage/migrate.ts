@@ -8,11 +8,16 @@ import { readMigrationFiles } from 'drizzle-orm/migrator'
 import { AppError, ConfigurationError } from '../domain/errors.ts'
 import type { Connection } from './connection.ts'
 import { type Database, openDatabase } from './database.ts'
-import { faultCode, isDatabaseFault } from './database-faults.ts'
+import { faultCode, isDatabaseFault, isRetryable } from './database-faults.ts'
 
 /** pg_advisory_xact_lock key: "opledger" in hex, cut to 63 bits. */
 const MIGRATION_LOCK = '8029187338458228082'
 const MIGRATION_MS = 600_000
+/**
+ * A change of a table waits for whoever reads it, and everybody else waits behind it. So it waits briefly and, once the
+ * others had their turn, comes again.
+ */
+const TABLE_LOCK_MS = 2_000
 
 const migrationsFolder = fileURLToPath(new URL('../../drizzle', import.meta.url))
 
@@ -33,6 +38,7 @@ export const migrate = async ({ url }: { url: string }): Promise<{ applied: numb
     return await database.transaction(async (connection) => {
       const { sql } = connection
       await sql`select pg_advisory_xact_lock(${MIGRATION_LOCK}::bigint)`
+      await sql`select set_config('lock_timeout', ${String(TABLE_LOCK_MS)}, true)`
       await sql`create schema if not exists opledger_meta`
       await sql`create table if not exists opledger_meta.migrations (
         position integer primary key, hash text not null, applied_at timestamptz not null default clock_timestamp())`
@@ -60,6 +66,12 @@ export const migrate = async ({ url }: { url: string }): Promise<{ applied: numb
       return { applied: migrations.length - done.length }
     })
   } catch (error) {
+    if (isRetryable(error)) {
+      throw new ConfigurationError(
+        'DATABASE_URL: a table that has to change is in use all the time: end long transactions and backups, or try again later',
+        { cause: error },
+      )
+    }
     if (!isDatabaseFault(error)) throw error
     throw new ConfigurationError(
       `DATABASE_URL: the server cannot be used (${faultCode(error)}): is it running, and is the URL right?`,

@@ -79,11 +79,11 @@ const deleteLedger = async (sql: Sql, operation: Operation, limit: number): Prom
   const chain = await sql<{ id: string }>`
     select id from operations where tenant_id = ${tenantId} and root_id = ${operation.rootId}::uuid`
   const operationIds = chain.map(({ id }) => id)
+  // as an array each is looked up by its key; joined to them, the whole table may be read
   const letters = await sql`
-    with gone as materialized (
+    delete from dead_letters where tenant_id = ${tenantId} and id = any(array(
       select id from dead_letters where tenant_id = ${tenantId} and operation_id = any(${texts(operationIds)}::uuid[])
-      limit ${limit} for update skip locked)
-    delete from dead_letters d using gone where d.tenant_id = ${tenantId} and d.id = gone.id returning 1`
+      limit ${limit} for update skip locked)) returning 1`
   if (letters.length === limit) return [letters.length]
   await sql`select set_config('opledger.retention', 'on', true)`
   const entries = await sql<{ effect_key: string }>`
@@ -96,18 +96,16 @@ const deleteLedger = async (sql: Sql, operation: Operation, limit: number): Prom
   const bound = keys.filter((key) => isBoundToChain(key, { type: operation.type, operationIds }))
   // owned by the chain as well; and what may still happen is never forgotten
   await sql`
-    with gone as materialized (
+    delete from effects where tenant_id = ${tenantId} and effect_key = any(array(
       select effect_key from effects
       where tenant_id = ${tenantId} and effect_key = any(${texts(bound)}::text[])
         and operation_id = any(${texts(operationIds)}::uuid[]) and state in ('applied', 'absent', 'compensated')
-      order by effect_key for update)
-    delete from effects e using gone where e.tenant_id = ${tenantId} and e.effect_key = gone.effect_key`
+      order by effect_key for update))`
   // one that is open, as evidence came after the mark, stays for a person
   const cases = await sql`
-    with gone as materialized (
+    delete from reconciliation_cases where tenant_id = ${tenantId} and id = any(array(
       select id from reconciliation_cases
       where tenant_id = ${tenantId} and operation_id = ${operationId}::uuid and closed_at is not null
-      limit ${limit} for update skip locked)
-    delete from reconciliation_cases c using gone where c.tenant_id = ${tenantId} and c.id = gone.id returning 1`
+      limit ${limit} for update skip locked)) returning 1`
   return [entries.length, cases.length]
 }

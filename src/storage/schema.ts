@@ -181,6 +181,8 @@ export const operationShards = pgTable(
     steps: text().array().default(sql`'{}'::text[]`).notNull(),
     compensating: boolean().default(false).notNull(),
     purged: boolean().default(false).notNull(),
+    schemaVersion: integer('schema_version').default(1).notNull(),
+    codeVersion: text('code_version'),
   },
   (table) => [primaryKey({ columns: [table.tenantId, table.operationId, table.shard], name: 'operation_shards_pkey' })],
 )
@@ -525,6 +527,7 @@ export const workers = pgTable('workers', {
     .default(sql`clock_timestamp()`)
     .notNull(),
   tenantId: integer('tenant_id'),
+  checkpointSchema: integer('checkpoint_schema').default(1).notNull(),
 })
 
 export const signingKeys = pgTable('signing_keys', {

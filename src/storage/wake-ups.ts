@@ -2,8 +2,9 @@
  * Wake-ups over LISTEN/NOTIFY, and nothing more: losing every one changes latency only, as each listener also polls.
  *
  * NOTIFY takes a global lock at commit, so it never stands in a transaction of work: each process sends on a connection of
- * its own, at once when idle and then at most one coalesced message per COALESCE_MS. Behind a PgBouncer in transaction mode
- * LISTEN fails, which is logged once; polling goes on.
+ * its own, at once when idle and then at most one coalesced message per COALESCE_MS. LISTEN needs a session of its own: a
+ * PgBouncer in transaction mode takes the statement, and what is told then reaches nobody, or somebody else. So it goes to
+ * `listenUrl`, straight to the server; NOTIFY may go through the pooler.
  */
 import postgres from 'postgres'
 
@@ -28,12 +29,14 @@ const RETRY_MS = 1_000
 
 export const openWakeUps = (options: {
   url: string
+  /** Default: `url`. */
+  listenUrl?: string
   name: string
   /** Told once each time listening stops working. */
   onFault: (error: unknown) => void
 }): WakeUps => {
-  const connect = (): postgres.Sql =>
-    postgres(options.url, {
+  const connect = (url: string): postgres.Sql =>
+    postgres(url, {
       max: 1,
       fetch_types: false,
       prepare: false,
@@ -43,10 +46,11 @@ export const openWakeUps = (options: {
       onnotice: () => {},
       connection: { application_name: `${options.name} wake-ups` },
     })
+  const listenUrl = options.listenUrl ?? options.url
   const listeners = new Map<WakeUp, Set<() => void>>()
   const queued = new Set<WakeUp>()
-  let sender = connect()
-  let receiver = connect()
+  let sender = connect(options.url)
+  let receiver = connect(listenUrl)
   let timer: NodeJS.Timeout | null = null
   let retry: NodeJS.Timeout | null = null
   let closed = false
@@ -72,7 +76,7 @@ export const openWakeUps = (options: {
         options.onFault(error)
         receiver.end({ timeout: 0 }).catch(() => {})
         retry = setTimeout(() => {
-          receiver = connect()
+          receiver = connect(listenUrl)
           listen()
         }, RETRY_MS)
       })
@@ -89,7 +93,7 @@ export const openWakeUps = (options: {
       // a lost wake-up costs latency only
       if (closed) return
       sender.end({ timeout: 0 }).catch(() => {})
-      sender = connect()
+      sender = connect(options.url)
     })
   }
 

@@ -1,4 +1,5 @@
 import type { Audited } from '../domain/audit.ts'
+import { CHECKPOINT_SCHEMA } from '../domain/checkpoint.ts'
 import { auditJson } from './audit.ts'
 import type { Connection } from './connection.ts'
 
@@ -18,9 +19,10 @@ export interface WorkerPresence extends Audited {
 export const registerWorker = async ({ sql }: Connection, worker: WorkerPresence): Promise<void> => {
   await sql`
     with w as (
-      insert into workers (id, host, pid, code_version, types, beat_ms, tenant_id)
+      insert into workers (id, host, pid, code_version, types, beat_ms, tenant_id, checkpoint_schema)
       values (${worker.id}::uuid, ${worker.host}, ${worker.pid}, ${worker.codeVersion},
-        ${JSON.stringify(worker.types)}::text::jsonb, ${worker.beatMs}, ${worker.tenantId ?? null}::int)
+        ${JSON.stringify(worker.types)}::text::jsonb, ${worker.beatMs}, ${worker.tenantId ?? null}::int,
+        ${CHECKPOINT_SCHEMA})
       on conflict (id) do update set last_seen_at = clock_timestamp(), state = 'active'
       returning tenant_id)
     insert into audit_entries select a.* from w, audit_row(w.tenant_id, ${auditJson(worker.audit)}::text::jsonb) a`

@@ -14,8 +14,8 @@ export interface WorkerRow {
 const WORKERS_MAX = 1_000
 
 /**
- * Workers that serve the tenant, seen within a day, the newest first, with the tenant's leases that they hold. Two missed heartbeats make one `gone`, whatever it last
- * said of itself.
+ * Workers that serve the tenant, seen within a day, the newest first, with the leases that they have of it. Two missed
+ * heartbeats make one `gone`, whatever it last said of itself.
  */
 export const listWorkerRows = ({ sql }: Connection, tenantId: number): Promise<WorkerRow[]> =>
   sql<WorkerRow>`

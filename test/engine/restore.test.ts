@@ -28,7 +28,14 @@ const types = [
   provider.type('slow', { retry: { maxAttempts: 3, baseMs: 4_000, maxMs: 4_000 } }, { afterMs: 0 }),
   provider.type('named', named),
 ]
-const runnable = types.map(({ name, version }) => ({ name, version, leaseMs: 2_000, windowMax: 8, compensates: false }))
+const runnable = types.map(({ name, version }) => ({
+  name,
+  version,
+  leaseMs: 2_000,
+  windowMax: 8,
+  compensates: false,
+  codeVersion: 'c1',
+}))
 const FOUND = { state: 'applied', evidenceRef: 'GET 200' } as const
 const ABSENT = { state: 'absent', evidenceRef: 'GET 404' } as const
 

@@ -27,7 +27,9 @@ describe('many tenants', () => {
         select 1000 + n, gen_random_uuid(), 0, 'shared', 1, 0, 1, 0, now() from generate_series(1, 200) n`,
     )
     const workerId = randomUUID()
-    const shared = [{ name: 'shared', version: 1, leaseMs: 60_000, windowMax: 1, compensates: false }]
+    const shared = [
+      { name: 'shared', version: 1, leaseMs: 60_000, windowMax: 1, compensates: false, codeVersion: 'c1' },
+    ]
     const served: number[] = []
     let afterTenant = 0
     for (let claims = 0; claims < 60; claims++) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the fault suite takes from Debian, when it is missing: a PostgreSQL server (15 or later), pgbouncer, and
-# libfaketime. What cannot be installed is told as one line, `missing: <package>: <reason>`, and the exit code is 0: the
+# Installs what the fault suite takes from Debian, when it is missing: a PostgreSQL server (15 or later), pgbouncer,
+# libfaketime, and ip of iproute2. What cannot be installed is told as one line, `missing: <package>: <reason>`, and the exit code is 0: the
 # tests that need it are then reported as skipped, with this reason. Nothing is started, now or at the next boot, and when
 # all is there nothing is done. Needs root, or sudo without a password.
 set -u
@@ -23,11 +23,12 @@ has() {
       return 1 ;;
     pgbouncer) [[ -x /usr/sbin/pgbouncer ]] ;;
     libfaketime) compgen -G '/usr/lib/*/faketime/libfaketime.so.1' > /dev/null ;;
+    iproute2) [[ -x /usr/sbin/ip || -x /sbin/ip || -x /usr/bin/ip || -x /bin/ip ]] ;;
   esac
 }
 
 missing=()
-for package in postgresql pgbouncer libfaketime; do
+for package in postgresql pgbouncer libfaketime iproute2; do
   has "$package" || missing+=("$package")
 done
 if [[ ${#missing[@]} -eq 0 ]]; then exit 0; fi

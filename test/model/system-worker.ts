@@ -48,6 +48,7 @@ export const claim = async (system: System, from: 'expired' | 'ready'): Promise<
       leaseMs: type.leaseMs,
       windowMax: CONCURRENCY,
       compensates: false,
+      codeVersion: type.codeVersion,
     }),
   )
   const workerId = randomUUID()

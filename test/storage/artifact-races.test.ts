@@ -30,7 +30,14 @@ import {
   wipe,
 } from '../support/races.ts'
 
-const REPORT: RunnableType = { name: 'report', version: 1, leaseMs: 30_000, windowMax: 2, compensates: false }
+const REPORT: RunnableType = {
+  name: 'report',
+  version: 1,
+  leaseMs: 30_000,
+  windowMax: 2,
+  compensates: false,
+  codeVersion: 'c1',
+}
 
 let testDatabase: TestDatabase
 let database: Database

@@ -15,20 +15,33 @@ import {
   takePendingCallbacks,
 } from '../../src/storage/callbacks.ts'
 import { readCase } from '../../src/storage/cases.ts'
-import { listCheckpointRows } from '../../src/storage/checkpoints.ts'
+import {
+  FIRST_CHECKPOINT,
+  listCheckpointRows,
+  readOpenCheckpoints,
+  readRunners,
+} from '../../src/storage/checkpoints.ts'
 import { type Database, openDatabase } from '../../src/storage/database.ts'
 import { findDeadLetterRow, listDeadLetterRows } from '../../src/storage/dead-letters.ts'
 import { closeDraft, readDraft } from '../../src/storage/drafts.ts'
 import { listEventRows } from '../../src/storage/events.ts'
 import { readTypeGauges } from '../../src/storage/gauges.ts'
-import { forgetOldCallbacks } from '../../src/storage/housekeeping.ts'
+import {
+  forgetGoneWorkers,
+  forgetOldCallbacks,
+  forgetOldDryRuns,
+  forgetOldMinutes,
+  forgetUnusedPreflights,
+} from '../../src/storage/housekeeping.ts'
 import { findItemPlace, listHistoryRows } from '../../src/storage/item-history.ts'
 import { listItemRows } from '../../src/storage/items.ts'
 import { listLedgerRows } from '../../src/storage/ledger.ts'
 import { readEntries, readExtent } from '../../src/storage/ledger-export.ts'
 import { closeExplainedDoubts, queueResend, scheduleLookup } from '../../src/storage/lookups.ts'
 import { listOperationIds, operationExists } from '../../src/storage/operations.ts'
+import { purgeRows, readMarked } from '../../src/storage/purge-rows.ts'
 import { findCaseRow, listCaseRows } from '../../src/storage/reconciliation.ts'
+import { markChain, readAgedChains } from '../../src/storage/retention.ts'
 import { claimRetries, explainKnownKeys } from '../../src/storage/run/claim-retries.ts'
 import { othersWait } from '../../src/storage/run/claim-shards.ts'
 import { converge } from '../../src/storage/run/converge.ts'
@@ -56,6 +69,8 @@ import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { CHUNK_TEXTS, EPOCH, type Planted, plantHistory, QUARTER, RETRIES_FROM } from '../support/history.ts'
 import { GRANT, TENANT } from '../support/races.ts'
 import { type Reader, readsOf } from '../support/statement-reads.ts'
+import { TENANT_TABLES } from '../support/tenant-exceptions.ts'
+import { unheldTables } from '../support/tenant-predicates.ts'
 
 let testDatabase: TestDatabase
 let database: Database
@@ -130,6 +145,31 @@ const aLetter = async ({ connection, planted: { big } }: At): Promise<{ id: stri
   if (!row) throw new Error('the dead letter was not planted')
   return row
 }
+
+const goes = (): { goes: boolean; reason: string } => ({ goes: true, reason: 'old' })
+/** Rows of one kind that retention deletes at once here; each is looked up and then deleted. */
+const PURGED = 100
+/** The large operation, as it stands when its time is over. */
+const endBig = ({ connection, planted: { big } }: At): Promise<unknown> =>
+  connection.sql`
+    update operations set status = 'succeeded', completed_at = now() - interval '10 years'
+    where tenant_id = ${TENANT} and id = ${big.operationId}::uuid`
+
+/** Those that go over all tenants on purpose (test/support/tenant-exceptions.ts). */
+const OVER_ALL_TENANTS = new Set([
+  'whether others wait',
+  'a callback, up to its judgement',
+  'callbacks that wait',
+  'old callbacks',
+  'passed deadlines',
+  'operations with stop conditions',
+  'an upload that nobody goes on with',
+  'the gauges of types',
+  'what no worker goes on with',
+  'chains that are old enough',
+  'what is marked as purged',
+  'what housekeeping forgets',
+])
 
 /** What it is, the rows of one big table that one statement of it may look at, and what runs it. */
 test.each<[string, number, (at: At) => Promise<unknown>]>([
@@ -405,9 +445,81 @@ test.each<[string, number, (at: At) => Promise<unknown>]>([
     },
   ],
   ['the gauges of types', 3_000, ({ connection: c }) => readTypeGauges(c)],
-])('%s looks at no more than %i rows of a big table', async (_, rowsMax, work) => {
+  [
+    'what no worker goes on with',
+    400,
+    async ({ connection: c }) => {
+      expect(await readOpenCheckpoints(c, FIRST_CHECKPOINT, 100)).toHaveLength(100)
+      await readRunners(c, 60_000)
+    },
+  ],
+  [
+    'what housekeeping forgets',
+    10,
+    async ({ connection: c }) => {
+      for (const forget of [forgetGoneWorkers, forgetOldMinutes, forgetOldDryRuns, forgetUnusedPreflights])
+        await forget(c)
+    },
+  ],
+  // retention
+  [
+    'chains that are old enough',
+    150,
+    async ({ connection: c }) => {
+      const asked = { type: 'grant', olderThanDays: 0, after: null, limit: 100 }
+      expect(await readAgedChains(c, { ...asked, stage: 'items' })).toHaveLength(100)
+      expect(await readAgedChains(c, { ...asked, stage: 'ledger' })).toEqual([])
+    },
+  ],
+  ['what is marked as purged', 10, ({ connection: c }) => readMarked(c, 20)],
+  [
+    'the mark of a chain, which looks at what is special in it',
+    1_000,
+    async (at) => {
+      await endBig(at)
+      const { big } = at.planted
+      expect(await markChain(at.database, big, 'items', goes)).toEqual([big.operationId])
+      await at.connection
+        .sql`update operations set purge_open = false where tenant_id = ${TENANT} and id = ${big.operationId}::uuid`
+      expect(await markChain(at.database, big, 'ledger', goes)).toEqual([big.operationId])
+    },
+  ],
+  [
+    'the deletion of items, batch by batch',
+    4 * PURGED,
+    async (at) => {
+      await endBig(at)
+      const { big } = at.planted
+      expect(await markChain(at.database, big, 'items', goes)).not.toBeNull()
+      for (let batches = 0; batches < 3; batches++) {
+        const batch = await purgeRows(at.database, big, PURGED)
+        expect(batch).toMatchObject({ stage: 'items', done: false })
+        expect(batch?.rows).toBeLessThanOrEqual(2 * PURGED)
+      }
+    },
+  ],
+  [
+    'the deletion of a ledger, batch by batch',
+    // cases of the operation that are open stay, and are passed over
+    5 * PURGED,
+    async (at) => {
+      await endBig(at)
+      const { big } = at.planted
+      await at.connection.sql`
+        update operations set items_purged_at = now(), ledger_purged_at = now(), purge_open = true
+        where tenant_id = ${TENANT} and id = ${big.operationId}::uuid`
+      for (let batches = 0; batches < 4; batches++) {
+        const batch = await purgeRows(at.database, big, PURGED)
+        expect(batch).toMatchObject({ stage: 'ledger', done: false })
+        expect(batch?.rows).toBeLessThanOrEqual(3 * PURGED)
+      }
+    },
+  ],
+])('%s looks at no more than %i rows of a big table, of one tenant', async (name, rowsMax, work) => {
   const statements = await readsOf(database, (reader) => work({ ...reader, planted }))
   expect(statements).not.toEqual([])
+  const isOverAll = statements.some(({ text }) => unheldTables(text, TENANT_TABLES).length > 0)
+  expect(isOverAll, statements.map(({ text }) => text).join('\n')).toBe(OVER_ALL_TENANTS.has(name))
   for (const { rows, whole, plan } of statements) {
     const tooMany = [...rows].filter(([table, count]) => planted.bigTables.has(table) && count > rowsMax)
     expect(tooMany, plan).toEqual([])

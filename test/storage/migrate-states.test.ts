@@ -11,7 +11,7 @@ import { openDatabase } from '../../src/storage/database.ts'
 import { migrate } from '../../src/storage/migrate.ts'
 import { readOperationStates } from '../../src/storage/operation-state.ts'
 import { claimReadyShards } from '../../src/storage/run/claim-shards.ts'
-import { GRANT, TENANT } from '../support/races.ts'
+import { GRANT, TENANT, untilWaiting } from '../support/races.ts'
 
 const MIGRATIONS = readMigrationFiles({ migrationsFolder: fileURLToPath(new URL('../../drizzle', import.meta.url)) })
 
@@ -211,6 +211,30 @@ describe('a database at a released state, with rows of that release', { timeout:
       await sql.end()
     }
   })
+})
+
+test('a table that somebody reads for long is waited for, and nobody is kept waiting behind that', async () => {
+  const url = await createEmpty()
+  // it changes operation_shards
+  const before = MIGRATIONS.findIndex(({ sql }) => sql.join().includes('ADD COLUMN schema_version'))
+  const connect = () => postgres(url, { max: 1, onnotice: () => {} })
+  const [reader, writer] = [connect(), connect()]
+  const watch = openDatabase({ url, size: 1, name: 'watch' })
+  try {
+    await release(writer, 0, before)
+    await reader.unsafe('begin')
+    await reader`select 1 from operation_shards`
+    const migrating = migrate({ url })
+    migrating.catch(() => {}) // told below
+    await untilWaiting(watch, 1)
+    // while the reader still reads
+    await writer`update operation_shards set version = version + 1`
+    await reader.unsafe('commit')
+    expect(await migrating).toEqual({ applied: MIGRATIONS.length - before })
+  } finally {
+    await watch.close()
+    await Promise.all([reader.end(), writer.end()])
+  }
 })
 
 test('states are text with a CHECK, not enum types: a new one is used in the transaction that adds it (case 107)', async () => {

@@ -11,7 +11,7 @@ import { ledgerSource } from '../../src/services/ledger-source.ts'
 import { listItems, listLedger, streamItems, streamLedger } from '../../src/services/list-outcomes.ts'
 import { preflightReplay } from '../../src/services/preflight-replay.ts'
 import { replayOperation } from '../../src/services/replay.ts'
-import type { Connection, Parameter, Sql } from '../../src/storage/connection.ts'
+import type { Parameter, Sql, TransactionConnection } from '../../src/storage/connection.ts'
 import { type Database, openDatabase } from '../../src/storage/database.ts'
 import { purgeRows, readMarked } from '../../src/storage/purge-rows.ts'
 import { markChain } from '../../src/storage/retention.ts'
@@ -34,6 +34,8 @@ const ITEMS: PlantedItem[] = [
 ]
 /** More than any of these requests needs. */
 const STATEMENTS_MAX = 40
+/** A test that interrupts each statement in turn plants and purges some thirty times: a minute and more on a busy machine. */
+const TURNS_MS = 300_000
 
 let testDatabase: TestDatabase
 let database: Database
@@ -89,24 +91,34 @@ const count = async (table: string, where: string): Promise<number> => {
   return rows[0]?.n ?? -1
 }
 
-/** The database of a request before whose n-th statement something happens elsewhere; pipelined ones count as one. */
+/**
+ * The database of a request before whose n-th statement something happens elsewhere; pipelined ones count as one. Statements
+ * keep their order, also those that are sent together: a later one must not take its lock while an earlier one is held up. And
+ * its transaction may stand still for as long as that takes: on a busy machine the server would end it after five seconds.
+ */
 const interrupted = (nth: number, happens: () => Promise<unknown>): { database: Database; statements(): number } => {
   let statements = 0
   const before = async (): Promise<void> => {
     statements++
     if (statements === nth) await happens()
   }
-  const wrapped = (connection: Connection): Connection => {
-    const sql: Sql = async <T extends object>(strings: TemplateStringsArray, ...parameters: readonly Parameter[]) => {
-      await before()
-      return connection.sql<T>(strings, ...parameters)
+  const wrapped = <Reached extends TransactionConnection>(connection: Reached): Reached => {
+    let last: Promise<unknown> = Promise.resolve()
+    const sql: Sql = <T extends object>(strings: TemplateStringsArray, ...parameters: readonly Parameter[]) => {
+      const mine = last.then(before).then(() => connection.sql<T>(strings, ...parameters))
+      last = mine.catch(() => {})
+      return mine
     }
     return { ...connection, sql }
   }
   return {
     database: {
       query: (work) => database.query((connection) => work(wrapped(connection))),
-      transaction: (work) => database.transaction((connection) => work(wrapped(connection as Connection))),
+      transaction: (work) =>
+        database.transaction(async (connection) => {
+          await connection.script('set local idle_in_transaction_session_timeout = 0')
+          return work(wrapped(connection))
+        }),
       lockThenWork: async (steps) => {
         await before()
         return database.lockThenWork(steps)
@@ -199,7 +211,7 @@ const requests: [string, (through: Database, id: string) => Promise<unknown>, wh
   ],
 ]
 
-describe.each(requests)('%s', (_, ask, whole, refusals) => {
+describe.each(requests)('%s', { timeout: TURNS_MS }, (_, ask, whole, refusals) => {
   test.each([['items'], ['items', 'ledger']] as PurgeStage[][])(
     'is whole or refused, wherever %s %s are purged meanwhile',
     async (...stages) => {
@@ -249,7 +261,7 @@ describe.each([
     2,
     ['compensation-blocked'],
   ],
-] as const)('%s', (_, act, items, blocked) => {
+] as const)('%s', { timeout: TURNS_MS }, (_, act, items, blocked) => {
   test.each([['items'], ['items', 'ledger']] as PurgeStage[][])(
     'is made of all its items, and then keeps the chain; or is refused: wherever %s %s are purged meanwhile',
     async (...stages) => {

@@ -129,6 +129,8 @@ export const plantHistory = async (database: Database): Promise<Planted> => {
         union all
         select 1, id, ord, 'grant', 'i' || ord, 'big:' || ord, 'transient', 3, 'fp', null, null, null, null
         from outcome where what = 'dead';
+      insert into replay_preflights (tenant_id, operation_id, scope, facts, facts_hash, requested_by, expires_at, used_by)
+        select 1, id, '{}', '{}', 'h', 'tester', now() + interval '15 min', case g % 2 when 0 then id end from old;
       insert into callback_inbox (type, event_id, body_hash, state, effect_key, tenant_id, operation_id, shard, ord, item_key,
           send, outcome, processed_at)
         select 'grant', g, 'h', 'applied', 'old:' || g, 1, id, 0, 0, 'i0', 1, 'known', now() from old where g % 3 = 0`)

@@ -17,7 +17,14 @@ import { insertSubmissions, type Submission } from '../../src/storage/submission
 import { until } from './processes.ts'
 
 export const TENANT = 1
-export const GRANT: RunnableType = { name: 'grant', version: 1, leaseMs: 30_000, windowMax: 32, compensates: false }
+export const GRANT: RunnableType = {
+  name: 'grant',
+  version: 1,
+  leaseMs: 30_000,
+  windowMax: 32,
+  compensates: false,
+  codeVersion: 'c1',
+}
 
 /** Wake-ups that go nowhere: losing every one of them changes nothing but latency. */
 export const NO_WAKE_UPS = { send: () => {}, on: () => () => {}, close: async () => {} }

@@ -7,6 +7,8 @@ import type { Connection, Parameter, Sql, TransactionConnection } from '../../sr
 import type { Database } from '../../src/storage/database.ts'
 
 export interface StatementReads {
+  /** With $1, $2 … for its parameters. */
+  text: string
   /** Rows that its scans looked at, also those that a filter then threw away, by table; a partition counts for its table. */
   rows: Map<string, number>
   /** Tables that were read from end to end. */
@@ -46,7 +48,7 @@ const addReads = (node: PlanNode, reads: Pick<StatementReads, 'rows' | 'whole'>)
   for (const child of node.Plans ?? []) addReads(child, reads)
 }
 
-const readPlan = (answer: unknown): StatementReads => {
+const readPlan = (answer: unknown): Omit<StatementReads, 'text'> => {
   const [{ Plan }] = (typeof answer === 'string' ? JSON.parse(answer) : answer) as [{ Plan: PlanNode }]
   const reads = { rows: new Map<string, number>(), whole: new Set<string>() }
   addReads(Plan, reads)
@@ -75,7 +77,8 @@ export const readsOf = async (
         await script('savepoint explained')
         const explain = withPrefix('explain (analyze, costs off, timing off, summary off, format json) ', strings)
         const [row] = await sql<{ 'QUERY PLAN': unknown }>(explain, ...parameters)
-        statements.push(readPlan(row?.['QUERY PLAN']))
+        const text = strings.map((part, index) => (index === 0 ? part : `$${index}${part}`)).join('')
+        statements.push({ text, ...readPlan(row?.['QUERY PLAN']) })
         await script('rollback to explained')
       }
       return sql<T>(withPrefix('', strings), ...parameters)

@@ -37,6 +37,7 @@ const RUNNABLE: RunnableType[] = [EXTERNAL, STEPPED, TRANSACTIONAL].map(({ name,
   leaseMs: 30_000,
   windowMax: WINDOW,
   compensates: false,
+  codeVersion: 'c1',
 }))
 
 /** One shard from claim to finish, or to the crash of its worker. */

@@ -76,6 +76,7 @@ describe('values', () => {
   it('reads every key', () => {
     const env = {
       DATABASE_URL: url,
+      OPLEDGER_DIRECT_DATABASE_URL: 'postgres://direct/opledger',
       DATABASE_PREPARE: 'off',
       DATABASE_POOL: '20',
       HOST: '0.0.0.0',
@@ -89,6 +90,7 @@ describe('values', () => {
     }
     expect(loadConfig(env, 'api')).toMatchObject({
       databaseUrl: url,
+      directDatabaseUrl: 'postgres://direct/opledger',
       databasePrepare: false,
       databasePool: 20,
       host: '0.0.0.0',
@@ -142,6 +144,12 @@ describe('refusals are one line that names the key', () => {
     ['DATABASE_URL', 'api', { DATABASE_URL: 'hunter2' }],
     ['DATABASE_URL', 'api', { DATABASE_URL: url, DATABASE_URL_FILE: '/x' }],
     ['DATABASE_URL_FILE', 'api', { DATABASE_URL_FILE: '/does/not/exist' }],
+    [
+      'OPLEDGER_DIRECT_DATABASE_URL',
+      'api',
+      { DATABASE_URL: url, OPLEDGER_DIRECT_DATABASE_URL: 'mysql://me:hunter2@x/y' },
+    ],
+    ['OPLEDGER_DIRECT_DATABASE_URL', 'start', { OPLEDGER_DIRECT_DATABASE_URL: url }],
     ['OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES', 'start', { OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES: 'yes' }],
     ['OPLEDGER_WEBHOOK_SECRET', 'start', { OPLEDGER_WEBHOOK_SECRET: 'hunter2' }],
     ['OPLEDGER_WEBHOOK_SECRET', 'api', { DATABASE_URL: url, OPLEDGER_WEBHOOK_SECRET: secretOf(23) }],

@@ -1780,6 +1780,12 @@ export interface components {
             owner: string | null;
             lease_expires_at: string | null;
             last_progress_at: string | null;
+            /** @description Only a worker with this version of the type goes on from here. */
+            type_version: number;
+            /** @description The form of the checkpoint: a worker that does not know it leaves it alone. */
+            schema_version: number;
+            /** @description Of the type, in the worker that had it last. */
+            code_version: string | null;
         };
         Event: {
             /** @description Of the operation itself, without its shards; the id of the event in a stream. */

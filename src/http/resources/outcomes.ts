@@ -84,6 +84,9 @@ export const CheckpointResource = z
     owner: z.string().nullable().describe('A worker id.'),
     lease_expires_at: time.nullable(),
     last_progress_at: time.nullable(),
+    type_version: z.int().describe('Only a worker with this version of the type goes on from here.'),
+    schema_version: z.int().describe('The form of the checkpoint: a worker that does not know it leaves it alone.'),
+    code_version: z.string().nullable().describe('Of the type, in the worker that had it last.'),
   })
   .meta({ id: 'Checkpoint' })
 
@@ -97,6 +100,9 @@ export const toCheckpoint = (view: CheckpointView): z.infer<typeof CheckpointRes
   owner: view.owner,
   lease_expires_at: toRfc3339OrNull(view.leaseExpiresAt),
   last_progress_at: toRfc3339OrNull(view.lastProgressAt),
+  type_version: view.typeVersion,
+  schema_version: view.schemaVersion,
+  code_version: view.codeVersion,
 })
 
 export const EventResource = z

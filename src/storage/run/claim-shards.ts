@@ -1,3 +1,4 @@
+import { CHECKPOINT_SCHEMA } from '../../domain/checkpoint.ts'
 import { ints, texts } from '../array-literal.ts'
 import type { Connection } from '../connection.ts'
 import type { ClaimedShard } from './lease.ts'
@@ -11,6 +12,8 @@ export interface RunnableType {
   windowMax: number
   /** It can take effects back: shards of compensations are left to workers that can. */
   compensates: boolean
+  /** Stands with the checkpoint from the claim on. */
+  codeVersion: string
 }
 
 /** Tenants looked at in one claim, at most; the next claim goes on behind the last one. */
@@ -61,12 +64,13 @@ const parse =
 
 const columns = (
   types: readonly RunnableType[],
-): { names: string; versions: string; leases: string; windows: string; compensators: string } => ({
+): { names: string; versions: string; leases: string; windows: string; compensators: string; codes: string } => ({
   names: texts(types.map((type) => type.name)),
   versions: ints(types.map((type) => type.version)),
   leases: ints(types.map((type) => type.leaseMs)),
   windows: ints(types.map((type) => type.windowMax)),
   compensators: texts(types.filter((type) => type.compensates).map((type) => type.name)),
+  codes: texts(types.map((type) => type.codeVersion)),
 })
 
 /**
@@ -85,7 +89,7 @@ export const claimReadyShards = async (
     lastTenant?: number
   },
 ): Promise<ClaimedShard[]> => {
-  const { names, versions, leases, windows, compensators } = columns(claim.types)
+  const { names, versions, leases, windows, compensators, codes } = columns(claim.types)
   const lastTenant = claim.lastTenant ?? LAST_TENANT
   const rows = await sql<ClaimedRow>`
     with recursive tenant (id, n) as (
@@ -96,8 +100,8 @@ export const claimReadyShards = async (
         where s.state = 'ready' and s.tenant_id > t.id and s.tenant_id <= ${lastTenant} order by s.tenant_id limit 1), t.n + 1
       from tenant t where t.id is not null and t.n < ${TENANTS_MAX}),
     runnable as (
-      select * from unnest(${names}::text[], ${versions}::int[], ${leases}::int[], ${windows}::int[])
-        as u (type, version, lease_ms, window_max)
+      select * from unnest(${names}::text[], ${versions}::int[], ${leases}::int[], ${windows}::int[], ${codes}::text[])
+        as u (type, version, lease_ms, window_max, code_version)
       where not exists (select from operation_types p where p.name = u.type and p.paused_at is not null)),
     pick as materialized (
       select due.* from tenant t, lateral (
@@ -105,14 +109,15 @@ export const claimReadyShards = async (
         from operation_shards s
         where s.tenant_id = t.id and s.state = 'ready' and s.run_at <= now()
           and (s.type, s.type_version) in (select type, version from runnable)
-          and (not s.compensating or s.type = any(${compensators}::text[]))
+          and (not s.compensating or s.type = any(${compensators}::text[])) and s.schema_version <= ${CHECKPOINT_SCHEMA}
         order by s.priority desc, s.run_at
         limit ${claim.perTenant}
         for no key update skip locked) due
       limit ${claim.limit})
     update operation_shards s set
       state = 'leased', lease_owner = ${claim.workerId}::uuid, lease_epoch = s.lease_epoch + 1, claims = s.claims + 1,
-      lease_ms = r.lease_ms, lease_expires_at = now() + r.lease_ms * interval '1 ms', version = s.version + 1
+      lease_ms = r.lease_ms, lease_expires_at = now() + r.lease_ms * interval '1 ms', version = s.version + 1,
+      schema_version = ${CHECKPOINT_SCHEMA}, code_version = r.code_version
     from pick p join runnable r on r.type = p.type and r.version = p.type_version
     where s.tenant_id = p.tenant_id and s.operation_id = p.operation_id and s.shard = p.shard
     returning s.tenant_id, s.operation_id, s.shard, s.type, s.lease_epoch, s.from_ord, s.to_ord, s.cursor,
@@ -139,16 +144,16 @@ export const claimExpiredShards = async (
     unexplained?: boolean
   },
 ): Promise<ClaimedShard[]> => {
-  const { names, versions, leases, windows, compensators } = columns(claim.types)
+  const { names, versions, leases, windows, compensators, codes } = columns(claim.types)
   const rows = await sql<ClaimedRow>`
     with runnable as (
-      select * from unnest(${names}::text[], ${versions}::int[], ${leases}::int[], ${windows}::int[])
-        as u (type, version, lease_ms, window_max)),
+      select * from unnest(${names}::text[], ${versions}::int[], ${leases}::int[], ${windows}::int[], ${codes}::text[])
+        as u (type, version, lease_ms, window_max, code_version)),
     pick as materialized (
       select s.tenant_id, s.operation_id, s.shard, s.type, s.type_version, s.claims from operation_shards s
       where s.state = 'leased' and s.lease_expires_at < now()
         and (s.type, s.type_version) in (select type, version from runnable)
-        and (not s.compensating or s.type = any(${compensators}::text[]))
+        and (not s.compensating or s.type = any(${compensators}::text[])) and s.schema_version <= ${CHECKPOINT_SCHEMA}
         and s.tenant_id = coalesce(${claim.tenantId ?? null}::int, s.tenant_id)
         and (${!claim.unexplained}::bool or s.in_flight > 0 or s.stop_requested is not null)
       limit ${claim.limit}
@@ -157,6 +162,7 @@ export const claimExpiredShards = async (
       lease_owner = ${claim.workerId}::uuid, lease_epoch = s.lease_epoch + 1,
       claims = case when s.cursor < s.isolate_until then greatest(s.claims + 1, 2) else s.claims + 1 end,
       lease_ms = r.lease_ms, lease_expires_at = now() + r.lease_ms * interval '1 ms', version = s.version + 1,
+      schema_version = ${CHECKPOINT_SCHEMA}, code_version = r.code_version,
       isolate_until = case when s.claims >= 1 then least(s.to_ord, greatest(s.isolate_until, s.cursor + r.window_max))
         else s.isolate_until end,
       stop_seen_at = case when s.stop_requested is null then null else coalesce(s.stop_seen_at, clock_timestamp()) end
@@ -182,7 +188,7 @@ export const othersWait = async (
       select from operation_shards s where s.state = 'ready' and s.run_at <= now()
         and s.tenant_id = coalesce(${tenantId}::int, s.tenant_id)
         and (s.type, s.type_version) in (select * from unnest(${names}::text[], ${versions}::int[]))
-        and (not s.compensating or s.type = any(${compensators}::text[]))
+        and (not s.compensating or s.type = any(${compensators}::text[])) and s.schema_version <= ${CHECKPOINT_SCHEMA}
         and not exists (select from operation_types p where p.name = s.type and p.paused_at is not null)) as waits`
   return row?.waits ?? false
 }

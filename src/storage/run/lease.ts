@@ -77,6 +77,10 @@
  * only the holder can say that it never began them; without that they are uncertain. And where no other such holder comes,
  * services/recover-remote.ts takes its shard over, explains it, and ends its own lease with the count of deaths that it found.
  *
+ * Versions. A claim takes shards of the types and versions that it names, in a form of checkpoint that it knows
+ * (domain/checkpoint.ts), and from then on the shard says by what it is held. What nobody can take is paused, with the reason,
+ * and what was in flight there is explained as after any other takeover (services/recover-stranded.ts).
+ *
  * Artifact types depart in one thing: what a lost worker left in flight is tried again, not `uncertain`, and their last item
  * is decided by the fence of its commit. The header of publish.ts says why.
  *

@@ -47,14 +47,17 @@ export interface Launch {
   env: Readonly<Record<string, string>>
   proxy: TcpProxy
   nodeArguments?: readonly string[]
+  /** A command that runs it, such as one that enters a namespace. */
+  command?: readonly string[]
   /** The folder of the build that is started, when it is another version. */
   build?: string
 }
 
-export const startMember = ({ kind, env, proxy, nodeArguments = [], build }: Launch): Member => {
+export const startMember = ({ kind, env, proxy, nodeArguments = [], command = [], build }: Launch): Member => {
   const entry = build === undefined ? here(`../../../dist/${kind}.js`) : `${build}/${kind}.js`
   const agent = build === undefined ? ['--import', here('probe-agent.mjs')] : []
-  const child = spawn(process.execPath, [...nodeArguments, ...agent, entry], {
+  const [program = '', ...args] = [...command, process.execPath, ...nodeArguments, ...agent, entry]
+  const child = spawn(program, args, {
     env,
     // the channel also tells the process when we are gone, whatever ended us
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],

@@ -63,7 +63,11 @@ export interface StackOptions {
   random: Random
   /** What the proxies do with each statement, in lower case. */
   decide?: (statement: string, slot: { kind: MemberKind; number: number }) => Verdict
-  launch?: (slot: { kind: MemberKind; number: number }) => Partial<Pick<Launch, 'nodeArguments' | 'build' | 'env'>>
+  /** `url`: where an api is reached that listens elsewhere. */
+  launch?: (slot: {
+    kind: MemberKind
+    number: number
+  }) => Partial<Pick<Launch, 'nodeArguments' | 'command' | 'build' | 'env'>> & { url?: string }
   record?: Recorder
 }
 
@@ -144,7 +148,7 @@ export const openStack = async (options: StackOptions): Promise<Stack> => {
     let retired = options.restart === false
     let restart: NodeJS.Timeout | undefined
     const start = (): Member => {
-      const special = options.launch?.(place) ?? {}
+      const { url: _url, ...special } = options.launch?.(place) ?? {}
       const started = startMember({
         kind,
         proxy,
@@ -182,7 +186,7 @@ export const openStack = async (options: StackOptions): Promise<Stack> => {
     return {
       kind,
       exits,
-      url: `http://127.0.0.1:${port}`,
+      url: options.launch?.(place).url ?? `http://127.0.0.1:${port}`,
       get member() {
         return member
       },

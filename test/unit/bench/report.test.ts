@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { drawChart } from '../../../bench/harness/chart.ts'
-import { fillIn, mergeResults, renderCharts, renderTable } from '../../../bench/harness/report.ts'
+import { fillIn, mergeResults, renderCharts, renderFleet, renderTable } from '../../../bench/harness/report.ts'
 import { atLeast, atMost, judge, skipped } from '../../../bench/harness/result.ts'
 
 const line = (id: string, ratios: number[], goal = atLeast(1.5)) =>
@@ -44,6 +44,15 @@ test('the README is changed in its place only, and not at all where there is non
   )
   expect(fillIn('nothing here', 'new')).toBeNull()
   expect(renderCharts(['B10', 'B2'])).toBe('![B2](bench/charts/b2.svg)\n\n![B10](bench/charts/b10.svg)')
+})
+
+test('figures for sizing a fleet are those that were measured, and no others', () => {
+  const rows = renderFleet([line('B1', [1.6]), line('B5', [1.6])]).split('\n')
+  expect(rows[2]).toBe('| operations that one api accepts | POST: ours 6,400/s | B1 |')
+  expect(rows.slice(3).every((row) => row.includes('| not measured yet |'))).toBe(true)
+  expect(fillIn('<!-- fleet: by a run -->\n<!-- /fleet -->\n', 'new', 'fleet')).toBe(
+    '<!-- fleet: by a run -->\n\nnew\n\n<!-- /fleet -->\n',
+  )
 })
 
 test('a chart has a bar for each value, in proportion, and colours for dark pages', () => {

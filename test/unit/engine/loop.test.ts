@@ -149,8 +149,8 @@ describe('a worker', () => {
     const claim = {
       workerId: WORKER_ID,
       types: [
-        { name: 'grant', version: 4, leaseMs: 9_000, windowMax: 7, compensates: true },
-        { name: 'import', version: 1, leaseMs: 30_000, windowMax: 250, compensates: false },
+        { name: 'grant', version: 4, leaseMs: 9_000, windowMax: 7, compensates: true, codeVersion: 'c1' },
+        { name: 'import', version: 1, leaseMs: 30_000, windowMax: 250, compensates: false, codeVersion: 'c1' },
       ],
       limit: 3,
     }
@@ -446,7 +446,7 @@ describe('turns', () => {
     await tick(1_000)
     expect([given(worker.runs), wake.mock.calls.length]).toEqual([[true, true], 1])
     expect(vi.mocked(othersWait).mock.calls[0]?.[1]).toEqual([
-      { name: 'grant', version: 1, leaseMs: 600_000, windowMax: 16, compensates: false },
+      { name: 'grant', version: 1, leaseMs: 600_000, windowMax: 16, compensates: false, codeVersion: 'c1' },
     ])
     // they are told once
     await tick(3_000)
