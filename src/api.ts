@@ -3,6 +3,7 @@ import { ConfigurationError } from './domain/errors.ts'
 import { startWatchdog } from './engine/watchdog.ts'
 import { keepHeapSmall } from './heap.ts'
 import type { Services } from './http/deps.ts'
+import { watchPressure } from './http/pressure.ts'
 import { buildServer } from './http/server.ts'
 import { createLog } from './log.ts'
 import { openObjectStore } from './objects/open-object-store.ts'
@@ -80,7 +81,8 @@ await runEntry(async () => {
   }
   const services = assembleServices(context, { objects, secret: config.downloadSecret })
   const state = { draining: false }
-  const server = await buildServer({ services: services satisfies Services, config, state, log })
+  const { pressure, close: ignorePressure } = watchPressure(log, () => database.queuedMs())
+  const server = await buildServer({ services: services satisfies Services, config, state, log, pressure })
   const watchdog = startWatchdog(log)
   // its event loop turns, or it is killed: nothing else can stand still here, as each request has its deadline
   const manager = openServiceManager({
@@ -99,6 +101,7 @@ await runEntry(async () => {
       const cutOff = setTimeout(() => server.server.closeAllConnections(), CLOSE_PATIENCE_MS)
       await server.close()
       clearTimeout(cutOff)
+      ignorePressure()
       services.close()
       await wakeUps.close()
       await database.close()

@@ -8,7 +8,9 @@ import type { ServerDeps } from './deps.ts'
 import { pathOf } from './errors.ts'
 import { MAX_URL_BYTES } from './limits.ts'
 import { negotiate } from './media-types.ts'
+import type { Refusal } from './pressure.ts'
 import { parseQuery } from './query-strings.ts'
+import { openRateGuard } from './rate-limits.ts'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
@@ -20,6 +22,8 @@ declare module 'fastify' {
     bodyOptional?: boolean
     /** Reads its body itself, as a stream, under limits of its own. */
     readsStream?: boolean
+    /** When it is refused under pressure; absent: first. What is refused last may also go on at the end of its rate. */
+    refusal?: Refusal
   }
   interface FastifyRequest {
     /** Who asks; set on every route whose access is not `open`. */
@@ -43,22 +47,27 @@ export const parseQuerySafely = (query: string): Record<string | symbol, unknown
 }
 
 /**
- * What every request passes before its body is read, in this order: identity of the request, its syntax, its route, its
- * caller, its media types. So a wrong method never answers 415, and nobody without a key learns what exists.
+ * What every request passes before its body is read, in this order: identity of the request, its syntax, its route,
+ * whether there is room for it, its caller, its media types. So a wrong method never answers 415, and nobody without a key learns what exists.
  */
 export const addHooks = (app: FastifyInstance, deps: ServerDeps, allowed: AllowedMethods): void => {
   app.decorateRequest('principal', null as unknown as Principal)
   app.decorateRequest('answerType', '')
   app.decorateRequest('rawJson', null)
+  const rates = openRateGuard(app, deps.config.rateLimits ?? null)
   app.addHook('onRequest', async (request, reply) => {
     reply.header('x-request-id', request.id)
     // Clients then open their next connection, and a load balancer gives it to a process that stays.
     if (deps.state.draining) reply.header('connection', 'close')
     refuseBadSyntax(request)
     if (request.is404) refuseUnknownRoute(request, allowed, (allow) => reply.header('allow', allow))
-    const { access = 'open', produces } = request.routeOptions.config
-    if (access !== 'open') {
-      request.principal = await authenticate(request, access, deps.config, deps.services)
+    const { access = 'open', produces, refusal } = request.routeOptions.config
+    deps.pressure?.refuse(refusal)
+    if (access === 'open') rates.admitStranger(request, reply)
+    else {
+      request.principal = await rates.admit(request, reply, () =>
+        authenticate(request, access, deps.config, deps.services),
+      )
       reply.header('cache-control', 'private, no-cache')
     }
     if (produces !== undefined) {

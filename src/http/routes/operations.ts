@@ -214,7 +214,7 @@ const addCancel = (app: App, deps: RouteDeps): void => {
   app.post(
     '/operations/:id/cancel',
     {
-      config: { access: 'write', produces: [JSON_TYPE], bodyOptional: true },
+      config: { access: 'write', produces: [JSON_TYPE], bodyOptional: true, refusal: 'last' },
       schema: {
         tags: OPERATION_TAGS,
         operationId: 'cancelOperation',
@@ -260,7 +260,7 @@ const addPauseAndResume = (app: App, { services }: RouteDeps): void => {
     app.post(
       `/operations/:id/${verb}`,
       {
-        config: { access: 'write', produces: [JSON_TYPE], bodyOptional: true },
+        config: { access: 'write', produces: [JSON_TYPE], bodyOptional: true, refusal: isPause ? 'last' : 'first' },
         schema: {
           tags: OPERATION_TAGS,
           operationId: `${verb}Operation`,

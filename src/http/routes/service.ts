@@ -21,7 +21,7 @@ export const addServiceRoutes = (app: App, deps: RouteDeps, metrics: Metrics): v
   app.get(
     '/metrics',
     {
-      config: { access: 'open', produces: ['text/plain'] },
+      config: { access: 'open', produces: ['text/plain'], refusal: 'never' },
       schema: {
         tags: TAGS,
         operationId: 'getMetrics',
@@ -76,7 +76,7 @@ const addProbes = (app: App, { services, state }: RouteDeps): void => {
   app.get(
     '/livez',
     {
-      config: { access: 'open', produces: [JSON_TYPE] },
+      config: { access: 'open', produces: [JSON_TYPE], refusal: 'never' },
       schema: {
         tags: TAGS,
         operationId: 'getLiveness',
@@ -90,7 +90,7 @@ const addProbes = (app: App, { services, state }: RouteDeps): void => {
   app.get(
     '/readyz',
     {
-      config: { access: 'open', produces: [JSON_TYPE] },
+      config: { access: 'open', produces: [JSON_TYPE], refusal: 'never' },
       schema: {
         tags: TAGS,
         operationId: 'getReadiness',
