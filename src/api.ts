@@ -3,6 +3,7 @@ import { ConfigurationError } from './domain/errors.ts'
 import { startWatchdog } from './engine/watchdog.ts'
 import { keepHeapSmall } from './heap.ts'
 import type { Services } from './http/deps.ts'
+import { watchPressure } from './http/pressure.ts'
 import { buildServer } from './http/server.ts'
 import { createLog } from './log.ts'
 import { openObjectStore } from './objects/open-object-store.ts'
@@ -85,11 +86,13 @@ await runEntry(async () => {
   }
   const services = assembleServices(context, { objects, secret: config.downloadSecret })
   const state = { draining: false }
+  const { pressure, close: ignorePressure } = watchPressure(log, () => database.queuedMs())
   const server = await buildServer({
     services: services satisfies Services,
     config,
     state,
     log,
+    pressure,
     ...(tracing && { tracing }),
   })
   const watchdog = startWatchdog(log)
@@ -110,6 +113,7 @@ await runEntry(async () => {
       const cutOff = setTimeout(() => server.server.closeAllConnections(), CLOSE_PATIENCE_MS)
       await server.close()
       clearTimeout(cutOff)
+      ignorePressure()
       await services.close()
       await wakeUps.close()
       await database.close()

@@ -1,9 +1,11 @@
 import { readFileSync } from 'node:fs'
+import { isIP } from 'node:net'
 import path from 'node:path'
 import { inspect } from 'node:util'
 import { z } from 'zod'
 import { AUDIT_DAYS_DEFAULT, AUDIT_DAYS_MIN } from './domain/audit.ts'
 import { ConfigurationError } from './domain/errors.ts'
+import { parseRateLimits, RATE_LIMITS_DEFAULT, type RateLimits } from './domain/rate-limit.ts'
 import { type PrivateAddresses, parseWebhookSecrets, WEBHOOK_SECRETS_MAX } from './domain/webhook.ts'
 import type { TokenSettings } from './http/tokens.ts'
 import type { ObjectStoreSettings } from './objects/object-store.ts'
@@ -70,6 +72,10 @@ export interface Config {
   readonly auditDays: number
   /** Who takes traces; null: nobody, and nothing is traced. */
   readonly tracing: TracingSettings | null
+  /** Requests a second of one api process; null: nobody is limited. */
+  readonly rateLimits: RateLimits | null
+  /** Addresses and networks of proxies: whom they call for is read from `X-Forwarded-For`. */
+  readonly trustedProxies: readonly string[]
   /** Null: nobody wants to be told how the process is. */
   readonly serviceManager: ServiceManagerSettings | null
   /** For `{env.X}` placeholders: the environment without its secrets. */
@@ -111,6 +117,8 @@ const KNOWN_OPLEDGER_KEYS = [
   'OPLEDGER_JWT_TENANT_CLAIM',
   'OPLEDGER_JWT_NAME_CLAIM',
   'OPLEDGER_JWT_SCOPES_CLAIM',
+  'OPLEDGER_RATE_LIMIT',
+  'OPLEDGER_TRUSTED_PROXIES',
 ]
 /** Those whose value may stand in a file. */
 const SECRET_KEYS = ['DATABASE_URL', DIRECT_URL, CLIENT_KEY, WEBHOOK_SECRET, DOWNLOAD_SECRET, S3_SECRET, OTEL_HEADERS]
@@ -141,6 +149,21 @@ const databaseUrl = z
   })
   .optional()
 
+const TRUSTED_PROXIES_MAX = 100
+
+const words = (text: string): string[] => text.split(/[\s,]+/).filter((word) => word !== '')
+
+/** An address, or a network as an address with the bits of its prefix. */
+const isNetwork = (text: string): boolean => {
+  const [address = '', bits, ...more] = text.split('/')
+  const bitsMax = isIP(address) === 6 ? 128 : 32
+  return (
+    isIP(address) !== 0 &&
+    more.length === 0 &&
+    (bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= bitsMax))
+  )
+}
+
 const settings = z.object({
   DATABASE_URL: databaseUrl,
   OPLEDGER_DIRECT_DATABASE_URL: databaseUrl,
@@ -163,6 +186,20 @@ const settings = z.object({
   OPLEDGER_TYPES: z.string().default(''),
   OPLEDGER_DATA_DIR: z.string().default('.opledger'),
   OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES: oneOf(['refuse', 'allow']).optional(),
+  OPLEDGER_RATE_LIMIT: z
+    .string()
+    .refine((text) => text === 'off' || parseRateLimits(text) !== null, {
+      error: (issue) =>
+        `"${String(issue.input)}" is neither off nor like "read=500 write=200 work=500 address=50" (requests a second)`,
+    })
+    .optional(),
+  OPLEDGER_TRUSTED_PROXIES: z
+    .string()
+    .default('')
+    .transform(words)
+    .refine((proxies) => proxies.length <= TRUSTED_PROXIES_MAX && proxies.every(isNetwork), {
+      error: 'is not a list of addresses and networks like "10.0.0.7 10.1.0.0/16"',
+    }),
   OPLEDGER_ARTIFACT_STORE: z
     .string()
     .regex(/^(file:[^?#]+|s3:\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](\/[A-Za-z0-9._\-/]*)?)$/, {
@@ -366,6 +403,12 @@ const tokenSettingsOf = (
   })
 }
 
+/** Where everybody is let in without a key, everybody is on this machine: nobody is limited unless asked for. */
+const rateLimitsOf = (given: string | undefined, auth: Config['auth']): RateLimits | null => {
+  if (given === undefined) return auth === 'keys' ? RATE_LIMITS_DEFAULT : null
+  return given === 'off' ? null : parseRateLimits(given)
+}
+
 /** `<KEY>_FILE` of a known secret is known too. */
 const isKnownKey = (key: string): boolean =>
   key.startsWith(SECRET_PREFIX) ||
@@ -491,6 +534,8 @@ export function loadConfig(env: Environment, process: ProcessKind): Config {
       values.OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES ?? (process === 'start' && auth === 'off' ? 'allow' : 'refuse'),
     auditDays: values.OPLEDGER_AUDIT_DAYS,
     tracing: tracingOf(values),
+    rateLimits: rateLimitsOf(values.OPLEDGER_RATE_LIMIT, auth),
+    trustedProxies: Object.freeze(values.OPLEDGER_TRUSTED_PROXIES),
     serviceManager: readServiceManager(given, globalThis.process.pid),
     env: Object.freeze(Object.fromEntries(Object.entries(given).filter(([key]) => !isSecretKey(key)))),
     secret: (name) => secrets.get(name),

@@ -1,5 +1,6 @@
 import { type DestinationStream, type Logger, pino } from 'pino'
 import type { LogLevel } from './config.ts'
+import { showError } from './log-errors.ts'
 
 export type Log = Logger
 
@@ -58,6 +59,7 @@ export const createLog = ({ level, name }: { level: LogLevel; name: string }): L
       base: { name, pid: process.pid },
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
+      serializers: { err: showError },
       redact: { paths: REDACTED_PATHS, censor: '[redacted]' },
     },
     openStdout(),

@@ -1,4 +1,5 @@
 import type { FastifyBaseLogger } from 'fastify'
+import type { RateLimits } from '../domain/rate-limit.ts'
 import type { ArtifactView, DownloadView } from '../services/artifact-views.ts'
 import type { BulkActionView, BulkTargetView } from '../services/bulk-action-views.ts'
 import type { DeadLetterView, IncidentView, ResolvedIncidentView } from '../services/dead-letter-views.ts'
@@ -69,6 +70,7 @@ import type {
 import type { WebhookDeliveryView } from '../services/webhook-views.ts'
 import type { Tracing } from '../tracing.ts'
 import type { TokenSettings } from './tokens.ts'
+import type { Pressure } from './pressure.ts'
 
 /**
  * All the http layer knows of the rest. Ids are uuids. Reads answer null for what does not exist in the caller's tenant;
@@ -265,12 +267,18 @@ export interface HttpConfig {
   jwt?: TokenSettings | null
   /** Without a slash at the end; null: URLs in answers are relative. */
   publicUrl: string | null
+  /** Absent or null: nobody is limited. */
+  rateLimits?: RateLimits | null
+  /** Addresses and networks whose `X-Forwarded-For` is believed. */
+  trustedProxies?: readonly string[]
 }
 
 export interface ServerDeps {
   services: Services
   config: HttpConfig
   state: ServerState
+  /** Absent: nothing is refused for it. */
+  pressure?: Pressure
   /** A pino logger. */
   log: FastifyBaseLogger
   /** Absent: nobody traces. */

@@ -2,6 +2,7 @@ import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
 import { AppError, type ErrorCode } from '../domain/errors.ts'
 import { MAX_BODY_BYTES } from './limits.ts'
 import { PROBLEM_MEDIA_TYPE, PROBLEMS, toProblem } from './problems.ts'
+import { secure } from './security-headers.ts'
 
 /** What Fastify itself refuses, in our words. */
 const FASTIFY_FAULTS: Readonly<Record<string, { code: ErrorCode; detail: string }>> = {
@@ -51,8 +52,10 @@ export const makeErrorHandler =
     const { status, retryAfterSeconds } = PROBLEMS[error.code]
     if (status >= 500)
       request.log.error({ err: withoutParameters(error.cause ?? error), code: error.code }, 'request failed')
-    if (retryAfterSeconds !== undefined) reply.header('retry-after', String(retryAfterSeconds))
+    if (retryAfterSeconds !== undefined && !reply.hasHeader('retry-after'))
+      reply.header('retry-after', String(retryAfterSeconds))
     if (status === 401) reply.header('www-authenticate', CHALLENGES[error.code] ?? 'Bearer realm="opledger"')
+    secure(reply)
     const body = toProblem(error, { publicUrl, instance: pathOf(request.url), requestId: request.id })
     return reply
       .code(status)

@@ -10,7 +10,9 @@ import type { KnownScrapers } from './known-scrapers.ts'
 import { MAX_URL_BYTES } from './limits.ts'
 import { negotiate } from './media-types.ts'
 import { originOf } from './origin.ts'
+import type { Refusal } from './pressure.ts'
 import { parseQuery } from './query-strings.ts'
+import { openRateGuard } from './rate-limits.ts'
 import type { TokenVerifier } from './tokens.ts'
 
 declare module 'fastify' {
@@ -23,6 +25,8 @@ declare module 'fastify' {
     bodyOptional?: boolean
     /** Reads its body itself, as a stream, under limits of its own. */
     readsStream?: boolean
+    /** When it is refused under pressure; absent: first. What is refused last may also go on at the end of its rate. */
+    refusal?: Refusal
   }
   interface FastifyRequest {
     /** Who asks; set on every route whose access is not `open`. */
@@ -46,8 +50,8 @@ export const parseQuerySafely = (query: string): Record<string | symbol, unknown
 }
 
 /**
- * What every request passes before its body is read, in this order: identity of the request, its syntax, its route, its
- * caller, its media types. So a wrong method never answers 415, and nobody without a key learns what exists.
+ * What every request passes before its body is read, in this order: identity of the request, its syntax, its route,
+ * whether there is room for it, its caller, its media types. So a wrong method never answers 415, and nobody without a key learns what exists.
  */
 export const addHooks = (
   app: FastifyInstance,
@@ -57,15 +61,18 @@ export const addHooks = (
   app.decorateRequest('principal', null as unknown as Principal)
   app.decorateRequest('answerType', '')
   app.decorateRequest('rawJson', null)
+  const rates = openRateGuard(app, deps.config.rateLimits ?? null)
   app.addHook('onRequest', async (request, reply) => {
     reply.header('x-request-id', request.id)
     // Clients then open their next connection, and a load balancer gives it to a process that stays.
     if (deps.state.draining) reply.header('connection', 'close')
     refuseBadSyntax(request)
     if (request.is404) refuseUnknownRoute(request, allowed, (allow) => reply.header('allow', allow))
-    const { access = 'open', produces } = request.routeOptions.config
-    if (access !== 'open') {
-      const principal = await authenticate(request, access, deps)
+    const { access = 'open', produces, refusal } = request.routeOptions.config
+    deps.pressure?.refuse(refusal)
+    if (access === 'open') rates.admitStranger(request, reply)
+    else {
+      const principal = await rates.admit(request, reply, () => authenticate(request, access, deps))
       request.principal = { ...principal, origin: originOf(request, access, deps.config) }
       reply.header('cache-control', 'private, no-cache')
     }

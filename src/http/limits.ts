@@ -22,6 +22,21 @@ export const MAX_API_KEY_BYTES = 255
 export const MAX_JWT_BYTES = 8 * 1024
 export const MAX_IDEMPOTENCY_KEY_BYTES = 255
 
+// Too many, too much. The rates themselves are settings: OPLEDGER_RATE_LIMIT.
+/** Callers and addresses that rates are counted of, each; the one that came longest ago is forgotten. */
+export const MAX_RATE_CALLERS = 10_000
+/** The longest IPv6 address with a zone; what a proxy says may be longer. */
+export const MAX_ADDRESS_BYTES = 64
+export const PRESSURE_LOOK_MS = 500
+/** Over the first of each two most requests are refused, over the second all but probes and metrics. */
+export const LOOP_DELAY_MS_MAX = 1_000
+export const LOOP_DELAY_LAST_MS_MAX = 4_000
+export const HEAP_SHARE_MAX = 0.9
+export const HEAP_SHARE_LAST_MAX = 0.97
+/** After 5 s without a connection to the database a request is refused anyway. */
+export const QUEUE_MS_MAX = 2_000
+export const QUEUE_LAST_MS_MAX = 4_500
+
 // JSON
 export const MAX_JSON_DEPTH = 32
 /** Problems list at most this many faults of one request. */
@@ -45,6 +60,9 @@ export const MAX_PRIORITY = 1_000
 export const MAX_UPLOAD_BYTES = 1024 * 1024 * 1024
 /** The slowest that 1 GiB may arrive is some 600 kB/s. */
 export const UPLOAD_TIMEOUT_MS = 30 * 60_000
+/** How long an upload may keep us waiting, and how many bytes buy it a further second. */
+export const UPLOAD_PATIENCE_MS = 90_000
+export const UPLOAD_BYTES_PER_SECOND_MIN = 1_000
 /** How long a client may go on sending after its upload was refused. */
 export const DISCARD_MS = 30_000
 /** Of a line of NDJSON or a record of CSV. */

@@ -251,8 +251,10 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
   'too-many-requests': {
     status: 429,
     title: 'Too many requests',
-    meaning: 'The caller exceeds a rate limit.',
-    action: 'Wait for the seconds in `Retry-After`, then send the request again.',
+    meaning:
+      'The caller, or the address it calls from, exceeds a rate limit. `RateLimit-Policy` and `RateLimit` tell which; `read`, `write` and `work` are counted by caller, `address` for requests without a valid key.',
+    action:
+      'Wait for the seconds in `Retry-After`, then send the request again. Poll with `If-None-Match` (a 304 costs nothing) or `Prefer: wait`.',
     retryAfterSeconds: 5,
   },
   'unknown-operation-type': {
@@ -517,7 +519,8 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
   overloaded: {
     status: 503,
     title: 'The service is overloaded',
-    meaning: 'A limit on concurrent work is reached. Nothing was done.',
+    meaning:
+      'A limit on concurrent work is reached, or the process has more to do than it can answer in time. Nothing was done.',
     action: 'Try again after `Retry-After` seconds.',
     retryAfterSeconds: 5,
   },

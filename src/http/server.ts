@@ -43,28 +43,12 @@ import { addServiceRoutes } from './routes/service.ts'
 import { addUploadRoutes } from './routes/uploads.ts'
 import { addWebhookDeliveryRoutes } from './routes/webhook-deliveries.ts'
 import { addWorkRoutes } from './routes/work.ts'
+import { SECURITY_OPTIONS } from './security-headers.ts'
 import { makeClientErrorHandler, watchSockets } from './socket-errors.ts'
 import { openTokenVerifier } from './tokens.ts'
 import { traceRequests } from './trace-context.ts'
 import { validatorCompiler } from './validation.ts'
 import { Waiters } from './waiters.ts'
-
-/**
- * No header here makes a browser insist on https: this process speaks plain HTTP, and whoever ends TLS before it is the one
- * to promise that (`Strict-Transport-Security`).
- */
-const SECURITY_HEADERS = {
-  strictTransportSecurity: false,
-  contentSecurityPolicy: {
-    useDefaults: false,
-    directives: {
-      defaultSrc: ["'none'"],
-      baseUri: ["'none'"],
-      formAction: ["'none'"],
-      frameAncestors: ["'none'"],
-    },
-  },
-}
 
 /** The documentation pages run scripts and load pictures, all of them our own; their styles also stand in their elements. */
 const DOCS_POLICY = {
@@ -79,7 +63,7 @@ const DOCS_POLICY = {
 
 /** The whole HTTP edge, ready to listen. Closing it ends long polls and streams and serves on until the rest is answered. */
 export const buildServer = async (deps: ServerDeps): Promise<App> => {
-  const { publicUrl } = deps.config
+  const { publicUrl, trustedProxies = [] } = deps.config
   const handleError = makeErrorHandler(publicUrl)
   const app: App = Fastify({
     loggerInstance: deps.log,
@@ -95,6 +79,7 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
       // Node's own answer has no body; ours is a problem.
       requireHostHeader: false,
     },
+    trustProxy: trustedProxies.length > 0 && [...trustedProxies],
     genReqId: requestIdOf,
     requestIdHeader: false,
     // While closing, what still arrives on open connections is served; Fastify's refusal would be no problem+json.
@@ -131,11 +116,12 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
   const metrics = new Metrics(deps.services)
   metrics.watch(app)
   traceRequests(app, deps.tracing)
+  // before the hooks that refuse: what they refuse has the headers too
+  await app.register(helmet, SECURITY_OPTIONS)
   const { jwt = null } = deps.config
   const tokens = jwt === null ? null : await openTokenVerifier(jwt)
   addHooks(app, { ...deps, tokens, scrapers: new KnownScrapers() }, allowed)
   endSlowBodies(app)
-  await app.register(helmet, SECURITY_HEADERS)
   await app.register(swagger, documentOptions(publicUrl))
   await app.register(swaggerUi, { routePrefix: '/docs', staticCSP: DOCS_POLICY })
 
@@ -173,10 +159,14 @@ const stringify = (value: unknown): string =>
   })
 
 const addDocumentRoute = (app: App): void => {
+  // made once: it takes milliseconds, and whoever likes may ask for it
+  let text: string | null = null
   app.get(
     '/openapi.json',
     { config: { access: 'open', produces: [JSON_TYPE] }, schema: { hide: true } },
-    async (_request, reply) =>
-      reply.header('content-type', `${JSON_TYPE}; charset=utf-8`).send(JSON.stringify(toDocument(app))),
+    async (_request, reply) => {
+      text ??= JSON.stringify(toDocument(app))
+      return reply.header('content-type', `${JSON_TYPE}; charset=utf-8`).send(text)
+    },
   )
 }

@@ -5,6 +5,7 @@ import { AppError, type ErrorCode } from '../domain/errors.ts'
 import { pathOf } from './errors.ts'
 import { PROBLEM_MEDIA_TYPE, PROBLEMS, toProblem } from './problems.ts'
 import { requestIdOf } from './request-ids.ts'
+import { SECURITY_HEADERS } from './security-headers.ts'
 
 /**
  * Problems that Node finds before a request exists for Fastify: broken HTTP, too large headers, timeouts, expectations.
@@ -16,6 +17,10 @@ const FAULTS: Readonly<Record<string, { code: ErrorCode; detail: string }>> = {
   ERR_HTTP_REQUEST_TIMEOUT: { code: 'request-timeout', detail: 'The request did not arrive in time' },
 }
 const MALFORMED = { code: 'malformed-request', detail: 'The request is not valid HTTP/1.1' } as const
+
+const SECURITY_LINES = Object.entries(SECURITY_HEADERS)
+  .map(([name, value]) => `${name}: ${value}\r\n`)
+  .join('')
 
 /** The reply in progress on a socket: an error must not be written into the middle of it. */
 const replies = new WeakMap<Socket, ServerResponse>()
@@ -37,7 +42,7 @@ export const makeClientErrorHandler =
     const { status, title } = PROBLEMS[fault.code]
     socket.end(
       `HTTP/1.1 ${status} ${title}\r\ncontent-type: ${PROBLEM_MEDIA_TYPE}\r\ncontent-length: ${body.length}\r\n` +
-        `x-request-id: ${requestId}\r\ncache-control: no-store\r\nconnection: close\r\n\r\n${body}`,
+        `x-request-id: ${requestId}\r\ncache-control: no-store\r\n${SECURITY_LINES}connection: close\r\n\r\n${body}`,
     )
   }
 
@@ -50,6 +55,8 @@ const refuseExpectation =
       .writeHead(PROBLEMS[error.code].status, {
         'content-type': PROBLEM_MEDIA_TYPE,
         'x-request-id': place.requestId,
+        'cache-control': 'no-store',
+        ...SECURITY_HEADERS,
         connection: 'close',
       })
       .end(JSON.stringify(toProblem(error, place)))

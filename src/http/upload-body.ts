@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import type { Readable } from 'node:stream'
 import { AppError } from '../domain/errors.ts'
-import { DISCARD_MS, MAX_UPLOAD_BYTES } from './limits.ts'
+import { DISCARD_MS, MAX_UPLOAD_BYTES, UPLOAD_BYTES_PER_SECOND_MIN, UPLOAD_PATIENCE_MS } from './limits.ts'
 
 /** A body that is read as a stream: no more of it is in memory than the chunk at hand. */
 export interface UploadBody {
@@ -31,19 +31,48 @@ async function* checked(
   look: (chunk: Buffer) => void,
 ): AsyncGenerator<Buffer, void, void> {
   let size = 0
+  let waitedMs = 0
+  let isWaiting = false
   // Left half-read, the stream must live on: destroying it would cut the connection that the refusal goes out on.
   const chunks = source.iterator({ destroyOnReturn: false })
   try {
     for (;;) {
-      const { done, value } = await nextChunk(chunks)
+      const askedAt = performance.now()
+      isWaiting = true
+      const { done, value } = await inTime(nextChunk(chunks), patienceMs(size) - waitedMs)
+      isWaiting = false
       if (done) return
+      waitedMs += performance.now() - askedAt
       size += value.length
       if (size > maxBytes) throw tooLarge(maxBytes)
       look(value)
       yield value
     }
   } finally {
-    await chunks.return?.()
+    const ended = chunks.return?.()
+    // while a chunk is asked for, it would wait for that one
+    if (isWaiting) ended?.catch(() => {})
+    else await ended
+  }
+}
+
+/** For how long a client may have kept us waiting that has sent so much. What we take to store it is our own time. */
+const patienceMs = (size: number): number => UPLOAD_PATIENCE_MS + (size / UPLOAD_BYTES_PER_SECOND_MIN) * 1_000
+
+/** A few that send a byte now and then would otherwise hold all places for uploads. */
+const inTime = async <T>(chunk: Promise<T>, ms: number): Promise<T> => {
+  let timer: NodeJS.Timeout | undefined
+  const late = new Promise<never>((_, reject) => {
+    const least = `${UPLOAD_BYTES_PER_SECOND_MIN} bytes a second`
+    const slow = () => new AppError('request-timeout', `The upload brings less than ${least}; nothing was added`)
+    timer = setTimeout(() => reject(slow()), Math.max(0, ms))
+  })
+  // whichever comes second is nobody's any more
+  chunk.catch(() => {})
+  try {
+    return await Promise.race([chunk, late])
+  } finally {
+    clearTimeout(timer)
   }
 }
 

@@ -36,8 +36,11 @@ export type Resolve = (
   callback: (error: Error | null, addresses: LookupAddress[]) => void,
 ) => void
 
-/** What a socket asks before it connects to a name, without the addresses that are private. */
-const publicLookup =
+/**
+ * What a socket asks before it connects to a name, without the addresses that are private. It connects to what is answered here
+ * and asks nobody again: between the check and the connection there is nothing that could change.
+ */
+export const publicLookup =
   (resolve: Resolve, isGuarded: boolean) =>
   (hostname: string, options: LookupOptions, callback: LookupCallback): void =>
     resolve(hostname, { ...options, all: true }, (error, addresses) => {

@@ -6,7 +6,7 @@ import { DefinitionError, TYPE_LIMITS } from '../domain/operation-type-definitio
 import { usableRef } from './answers.ts'
 import { openSecrets, openVerifier } from './callback-signature.ts'
 import { canBeEffectKey } from './effect-key.ts'
-import { readPointer, textOf } from './json-pointer.ts'
+import { readPointer, textOf } from '../domain/json-pointer.ts'
 import type { TemplateScope } from './placeholders.ts'
 import { compileAt } from './request-template.ts'
 

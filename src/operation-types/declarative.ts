@@ -48,7 +48,7 @@ export const buildDeclarativeType = (entry: Json, context: DeclarativeContext): 
   )
   const inputSchema = definition.input ?? ANY_OBJECT
   const schemaIssues = compileSchema(inputSchema)
-  const effectKeyOf = compileEffectKey(definition.effect_key, scope, itemKeyBytesMax(policy.steps))
+  const effectKeyOf = compileEffectKey(definition.effect_key, scope, itemKeyBytesMax(policy.steps), policy.mask)
   return {
     ...policy,
     codeVersion: definition.code_version ?? hashOf(entry),

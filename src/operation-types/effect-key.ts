@@ -22,9 +22,11 @@ export const compileEffectKey = (
   text: string | undefined,
   scope: TemplateScope,
   bytesMax = EFFECT_KEY_BYTES_MAX,
+  mask: readonly string[] = [],
 ): ((item: EffectKeyItem) => EffectKeyResult) => {
   const template = compileAt('effect_key', text ?? '{type}:{operation.id}:{item.key}', scope)
   assertAllowed(template)
+  assertShown(template, mask)
   return ({ key, input, rootOperationId }) => {
     const values = { input, itemKey: key, effectKey: null, operationId: rootOperationId }
     const rendered = renderText(template, values, String)
@@ -54,6 +56,18 @@ const keyFault = (key: string, bytesMax: number): string | null => {
   if (bytes > bytesMax) return `an effect key of ${bytes} bytes; at most ${bytesMax} are allowed`
   return /\0|\p{Surrogate}/u.test(key) ? 'an effect key with U+0000 or a lone surrogate' : null
 }
+
+/** Keys are shown to everybody who may see the operation. */
+const assertShown = (template: Template, mask: readonly string[]): void => {
+  for (const part of template) {
+    if (part.kind !== 'input') continue
+    const masked = mask.find((pointer) => isWithin(part.pointer, pointer) || isWithin(pointer, part.pointer))
+    if (masked === undefined) continue
+    throw new DefinitionError('effect_key', `{${describePart(part)}} cannot be part of it: mask hides ${masked}`)
+  }
+}
+
+const isWithin = (pointer: string, outer: string): boolean => pointer === outer || pointer.startsWith(`${outer}/`)
 
 const assertAllowed = (template: Template): void => {
   for (const part of template) {

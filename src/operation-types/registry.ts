@@ -8,6 +8,7 @@ import type { OperationType } from '../domain/operation-type.ts'
 import { buildCodeType, type OperationTypeDefinition } from './code.ts'
 import { exampleImport } from './example-import.ts'
 import { exampleNotify } from './example-notify.ts'
+import { withHidden } from './hiding.ts'
 import { ledgerExport } from './ledger-export.ts'
 import { createOutbound } from './outbound.ts'
 import { buildNamed, loadTypeFile } from './type-files.ts'
@@ -48,15 +49,21 @@ export const loadOperationTypes = async ({
 }: TypeSources): Promise<TypeRegistry> => {
   const outbound = createOutbound()
   const types = new Map<string, { type: OperationType; file: string }>()
+  const secretsRead = new Set<string>()
+  const readSecret = (name: string): string | undefined => {
+    const value = secrets(name)
+    for (const part of value === undefined ? [] : [value, ...value.split(/\s+/)]) secretsRead.add(part)
+    return value
+  }
   const add = (type: OperationType, file: string): void => {
     const known = types.get(type.name)
     if (known !== undefined) {
       throw new ConfigurationError(`${file}: type "${type.name}": name: already defined in ${known.file}`)
     }
-    types.set(type.name, { type, file })
+    types.set(type.name, { type: withHidden(type, () => [...secretsRead]), file })
   }
   for (const file of paths) {
-    for (const type of await loadTypeFile(file, { env, secrets, outbound })) add(type, file)
+    for (const type of await loadTypeFile(file, { env, secrets: readSecret, outbound })) add(type, file)
   }
   for (const definition of [...(paths.length === 0 ? EXAMPLES : []), ledgerExport(ledger)]) {
     add(

@@ -3,6 +3,7 @@
  * docs/worker-api.md. What was observed is written first, whatever has become of the lease; then the lease is renewed and looked
  * at, and only then is anything handed out.
  */
+import { hideTexts, hideValues, maskedValues } from '../domain/hidden-values.ts'
 import { addDuration } from '../domain/latency.ts'
 import type { SendOutcome } from '../domain/operation-type.ts'
 import { isIsolated, leaseWithinMs, remoteRoom, sendWithinMs } from '../domain/remote-work.ts'
@@ -17,6 +18,7 @@ import {
   readSentEffects,
   type SentEffect,
 } from '../storage/run/remote.ts'
+import { readItems } from '../storage/run/window.ts'
 import { addTypeMinutes, emptyDelta } from '../storage/type-minutes.ts'
 import { noteRemoteWorker } from '../storage/worker-presence.ts'
 import { batchView, type WorkContext } from './claim-work.ts'
@@ -119,9 +121,11 @@ const writeResults = async (
   if (results.length === 0) return { recorded: 0, unknown: [] }
   const keys = results.map(({ effectKey }) => effectKey)
   const sent = await context.database.query((connection) => readSentEffects(connection, hold.lease, keys))
+  const masked = await readMasked(context, hold, [...sent.values()])
   const said = results.flatMap((result) => {
     const effect = sent.get(result.effectKey)
-    return effect ? [{ result, report: reportOf(hold, effect, result) }] : []
+    if (!effect) return []
+    return [{ result, report: reportOf(hold, effect, withoutMasked(result, masked.get(effect.ord))) }]
   })
   let recorded = 0
   for (const group of oneOfEachItem(said)) {
@@ -136,6 +140,23 @@ const writeResults = async (
   }
   return { recorded, unknown: keys.filter((key) => !sent.has(key)) }
 }
+
+/** By item, what its worker was given and must not say: it was not masked for it. */
+const readMasked = async (
+  { database }: WorkContext,
+  { lease, type }: RemoteHold,
+  effects: readonly SentEffect[],
+): Promise<Map<number, string[]>> => {
+  if (type.mask.length === 0) return new Map()
+  const ords = effects.map(({ ord }) => ord)
+  const items = await database.query((connection) => readItems(connection, lease, ords))
+  return new Map(items.map(({ ord, input }) => [ord, maskedValues(input, type.mask)]))
+}
+
+const withoutMasked = (result: WorkResult, values: readonly string[] = []): WorkResult => ({
+  ...result,
+  outcome: hideTexts(result.outcome, (text) => hideValues(text, values)),
+})
 
 type Said = { result: WorkResult; report: Report }
 

@@ -55,6 +55,8 @@ export interface Database {
    * statements after the work, which see what it did.
    */
   lockThenWork<T>(steps: (sql: Sql) => Steps<T>): Promise<T>
+  /** For how long the first in the queue has been waiting for a connection; 0: nobody is. */
+  queuedMs(): number
   close(): Promise<void>
 }
 
@@ -81,6 +83,7 @@ interface Waiter {
   readonly resolve: (slot: Slot) => void
   readonly reject: (error: unknown) => void
   readonly timer: NodeJS.Timeout
+  readonly since: number
 }
 
 /** Others were in the way, again and again. */
@@ -123,7 +126,7 @@ export const openDatabase = (options: DatabaseOptions): Database => {
         waiters.splice(waiters.indexOf(waiter), 1)
         reject(new AppError('overloaded', `no database connection became free within ${acquireMs} ms`))
       }, acquireMs)
-      const waiter: Waiter = { resolve, reject, timer }
+      const waiter: Waiter = { resolve, reject, timer, since: performance.now() }
       waiters.push(waiter)
     })
   }
@@ -243,6 +246,7 @@ export const openDatabase = (options: DatabaseOptions): Database => {
     query,
     transaction: (work) => repeated(() => once(work)),
     lockThenWork: (steps) => repeated(() => pipelined(steps)),
+    queuedMs: () => (waiters[0] ? performance.now() - waiters[0].since : 0),
     async close() {
       closing = true
       for (const waiter of waiters.splice(0)) {

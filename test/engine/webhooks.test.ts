@@ -355,6 +355,24 @@ describe('private networks', () => {
     expect(await deliveryOf(operation)).toMatchObject({ state: 'pending', last_error: 'PRIVATE_ADDRESS' })
     expect(receiver.received).toEqual([])
   })
+  it('nor is a name that changes its mind: it is resolved for each connection, and that answer is the one that is used', async () => {
+    let resolved = 0
+    const rebinding: WebhookSettings['resolve'] = (_hostname, _options, callback) => {
+      resolved++
+      if (resolved === 1) callback(Object.assign(new Error('not yet'), { code: 'ENOTFOUND' }), [])
+      else callback(null, [{ address: '127.0.0.1', family: 4 }])
+    }
+    const operation = await cancelled('/hook', `http://rebinding.test:${portOf()}`)
+    expect(resolved).toBe(0)
+    const sender = open({ privateAddresses: 'refuse', resolve: rebinding })
+    await send(sender)
+    expect(await deliveryOf(operation)).toMatchObject({ last_error: 'ENOTFOUND' })
+    await service.database.query(({ sql }) => sql`update webhook_deliveries set next_attempt_at = now()`)
+    await send(sender)
+    expect(await deliveryOf(operation)).toMatchObject({ state: 'pending', attempts: 2, last_error: 'PRIVATE_ADDRESS' })
+    expect(resolved).toBe(2)
+    expect(receiver.received).toEqual([])
+  })
   it('nor is an address that was accepted before it was forbidden', async () => {
     const operation = await cancelled()
     await send(open({ privateAddresses: 'refuse' }))

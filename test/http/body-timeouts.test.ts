@@ -2,7 +2,7 @@
 import { once } from 'node:events'
 import { type AddressInfo, connect, type Socket } from 'node:net'
 import { afterEach, beforeEach, expect, it, vi } from 'vitest'
-import { REQUEST_TIMEOUT_MS } from '../../src/http/limits.ts'
+import { REQUEST_TIMEOUT_MS, UPLOAD_PATIENCE_MS } from '../../src/http/limits.ts'
 import { type Edge, openEdge } from './fake-services.ts'
 
 let edge: Edge
@@ -47,9 +47,22 @@ it('lets an upload take its time', async () => {
   send(`/operations/op_${operation.id.replaceAll('-', '')}/items`, 'application/x-ndjson', '{"key":"a",')
   while (!edge.fake.calls.some(({ name }) => name === 'uploadItems'))
     await new Promise((resolve) => setImmediate(resolve))
-  expect(vi.getTimerCount()).toBe(0)
+  // the one that waits for its next bytes
+  await untilTimers(1)
   vi.advanceTimersByTime(REQUEST_TIMEOUT_MS)
   socket.write('"input":{}}'.padEnd(100 - '{"key":"a",'.length))
   const [answer] = (await once(socket, 'data')) as [Buffer]
   expect(String(answer)).toMatch(/^HTTP\/1\.1 200 [\s\S]*\{"added":1,"total":1\}$/)
+  await untilTimers(0)
+})
+
+it('ends an upload that keeps its place and brings nothing', async () => {
+  const operation = edge.fake.add('draft')
+  send(`/operations/op_${operation.id.replaceAll('-', '')}/items`, 'application/x-ndjson', '{"key":"a",')
+  while (!edge.fake.calls.some(({ name }) => name === 'uploadItems'))
+    await new Promise((resolve) => setImmediate(resolve))
+  await untilTimers(1)
+  vi.advanceTimersByTime(UPLOAD_PATIENCE_MS + 1_000)
+  const [answer] = (await once(socket, 'data')) as [Buffer]
+  expect(String(answer)).toMatch(/^HTTP\/1\.1 408 [\s\S]*"code":"request-timeout"/)
 })

@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { get, type IncomingMessage } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { parse } from 'csv-parse/sync'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { csvCell } from '../../src/domain/csv.ts'
 import { formatId } from '../../src/domain/ids.ts'
@@ -73,6 +74,20 @@ describe('exports', () => {
     expect(first).toBe('k0,0,applied,,,1,,e0,,,2026-11-29T14:20:18.123456Z,')
     expect(second).toMatch(/^"'=HYPERLINK\(""x""\)",1,failed,conflict,/)
   })
+
+  it.each(['=', '+', '-', '@', '\t', '\r', '\n'])(
+    'gives no cell that begins with %j, whatever an item holds',
+    async (sign) => {
+      const text = `${sign}cmd|'/c calc'!A0`
+      edge.fake.items = [
+        item(0, { key: text, reasonCode: text, effectKey: text, effectRef: text, evidenceRef: text, step: text }),
+      ]
+      const answer = await edge.app.inject({ url: `${url}/items`, headers: { accept: 'text/csv' } })
+      const [, cells = []] = parse(answer.body) as string[][]
+      expect(cells.filter((cell) => cell === `'${text}`)).toHaveLength(6)
+      expect(cells.filter((cell) => cell.startsWith(sign))).toEqual([])
+    },
+  )
 
   it('gives an empty list its header row', async () => {
     const answer = await edge.app.inject({ url: `${url}/ledger`, headers: { accept: 'text/csv' } })

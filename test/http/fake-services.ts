@@ -3,7 +3,7 @@ import pino from 'pino'
 import { AppError } from '../../src/domain/errors.ts'
 import { isFinal, isSettled, type OperationStatus } from '../../src/domain/operation.ts'
 import type { App } from '../../src/http/app.ts'
-import type { HttpConfig, ServerState, Services } from '../../src/http/deps.ts'
+import type { HttpConfig, ServerDeps, ServerState, Services } from '../../src/http/deps.ts'
 import { buildServer } from '../../src/http/server.ts'
 import type { Principal } from '../../src/services/principal.ts'
 import type { SubmitRequest } from '../../src/services/requests.ts'
@@ -275,7 +275,7 @@ export interface Edge {
 export const openEdge = async (
   config: Partial<HttpConfig> = {},
   log: pino.Logger = pino({ level: 'silent' }),
-  others: { consoleDirectory?: string } = {},
+  others: Pick<ServerDeps, 'consoleDirectory' | 'pressure'> = {},
 ): Promise<Edge> => {
   const fake = new FakeServices()
   const state = { draining: false }

@@ -573,6 +573,7 @@ describe('an abort', () => {
         calls++
         return database.lockThenWork(steps)
       },
+      queuedMs: () => 0,
       close: async () => {},
     }
     await plant(action === 'cancel' ? 'pending' : 'failed', action === 'cancel' ? open : failed, 'other')

@@ -123,6 +123,7 @@ const interrupted = (nth: number, happens: () => Promise<unknown>): { database: 
         await before()
         return database.lockThenWork(steps)
       },
+      queuedMs: () => 0,
       close: async () => {},
     },
     statements: () => statements,

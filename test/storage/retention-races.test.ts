@@ -59,6 +59,7 @@ const interrupted = (happens: Record<number, () => Promise<unknown>>): { databas
       query: (work) => before(() => database.query(work)),
       transaction: (work) => before(() => database.transaction(work)),
       lockThenWork: (steps) => before(() => database.lockThenWork(steps)),
+      queuedMs: () => 0,
       close: async () => {},
     },
     calls: () => calls,

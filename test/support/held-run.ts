@@ -60,6 +60,7 @@ export const FAKED_DATABASE: Database = {
   query: (work) => work({} as Connection),
   transaction: (work) => work({} as Connection),
   lockThenWork: () => Promise.reject(new Error('this statement is not faked')),
+  queuedMs: () => 0,
   close: async () => {},
 }
 

@@ -24,6 +24,7 @@ export const mortalDatabase = (
       query: (work) => once(() => database.query(work)),
       transaction: (work) => once(() => database.transaction(work)),
       lockThenWork: (steps) => once(() => database.lockThenWork(steps)),
+      queuedMs: () => 0,
       close: async () => {},
     },
     died: () => calls >= death.calls,

@@ -105,6 +105,7 @@ export const readsOf = async (
         await also
         return answer
       },
+      queuedMs: () => 0,
       close: async () => {},
     }
     return { connection, database: reading }

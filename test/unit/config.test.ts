@@ -43,6 +43,8 @@ describe('defaults', () => {
       workerConcurrency: 8,
       webhookSecrets: [],
       webhookPrivateAddresses: 'allow',
+      rateLimits: null,
+      trustedProxies: [],
     })
   })
   it.each<[ProcessKind, Environment, string]>([
@@ -151,6 +153,13 @@ describe('refusals are one line that names the key', () => {
     ],
     ['OPLEDGER_DIRECT_DATABASE_URL', 'start', { OPLEDGER_DIRECT_DATABASE_URL: url }],
     ['OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES', 'start', { OPLEDGER_WEBHOOK_PRIVATE_ADDRESSES: 'yes' }],
+    ['OPLEDGER_RATE_LIMIT', 'start', { OPLEDGER_RATE_LIMIT: 'on' }],
+    ['OPLEDGER_RATE_LIMIT', 'start', { OPLEDGER_RATE_LIMIT: 'read=0' }],
+    ['OPLEDGER_RATE_LIMIT', 'start', { OPLEDGER_RATE_LIMIT: 'read=5, delete=5' }],
+    ['OPLEDGER_TRUSTED_PROXIES', 'start', { OPLEDGER_TRUSTED_PROXIES: 'loadbalancer' }],
+    ['OPLEDGER_TRUSTED_PROXIES', 'start', { OPLEDGER_TRUSTED_PROXIES: '10.0.0.0/33' }],
+    ['OPLEDGER_TRUSTED_PROXIES', 'start', { OPLEDGER_TRUSTED_PROXIES: '10.0.0.0/8/8' }],
+    ['OPLEDGER_TRUSTED_PROXIES', 'start', { OPLEDGER_TRUSTED_PROXIES: Array(101).fill('::1').join(' ') }],
     ['OPLEDGER_WEBHOOK_SECRET', 'start', { OPLEDGER_WEBHOOK_SECRET: 'hunter2' }],
     ['OPLEDGER_WEBHOOK_SECRET', 'api', { DATABASE_URL: url, OPLEDGER_WEBHOOK_SECRET: secretOf(23) }],
     ['OPLEDGER_WEBHOOK_SECRET', 'worker', { DATABASE_URL: url, OPLEDGER_WEBHOOK_SECRET: secretOf(65) }],
@@ -255,6 +264,24 @@ it('children of start are told the database and the decided AUTH', () => {
   expect(childEnvironment({ ...decided, webhookSecretFile: '/x', downloadSecretFile: '/y' })).toMatchObject({
     OPLEDGER_WEBHOOK_SECRET_FILE: '/x',
     OPLEDGER_DOWNLOAD_SECRET_FILE: '/y',
+  })
+})
+
+describe('rate limits', () => {
+  const standard = { read: 500, write: 200, work: 500, address: 50 }
+  it.each<[ProcessKind, Environment, object | null]>([
+    ['start', {}, null],
+    ['start', { AUTH: 'keys' }, standard],
+    ['api', { DATABASE_URL: url }, standard],
+    ['api', { DATABASE_URL: url, AUTH: 'off' }, null],
+    ['api', { DATABASE_URL: url, OPLEDGER_RATE_LIMIT: 'off' }, null],
+    ['api', { DATABASE_URL: url, OPLEDGER_RATE_LIMIT: 'write=20' }, { ...standard, write: 20 }],
+    ['start', { OPLEDGER_RATE_LIMIT: 'read=1 work=2' }, { ...standard, read: 1, work: 2 }],
+  ])('of %s with %j are %j', (kind, env, limits) => expect(loadConfig(env, kind).rateLimits).toEqual(limits))
+
+  it('addresses of proxies come with spaces or commas between', () => {
+    const config = loadConfig({ OPLEDGER_TRUSTED_PROXIES: '10.0.0.7, 10.1.0.0/16 fd00::/8' }, 'start')
+    expect(config.trustedProxies).toEqual(['10.0.0.7', '10.1.0.0/16', 'fd00::/8'])
   })
 })
 

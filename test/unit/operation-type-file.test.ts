@@ -178,6 +178,16 @@ describe('a type file', () => {
     ['stop count', { ...minimal, stop_if: ['ambiguous_effect_targets > 5%'] }, 'stop_if.0: must read'],
     ['mask', { ...minimal, mask: ['user'] }, 'mask.0: must be a JSON pointer such as /user'],
     [
+      'effect_key',
+      { ...minimal, mask: ['/user'], effect_key: 'x:{input.user.id}' },
+      'effect_key: {input.user.id} cannot be part of it: mask hides /user',
+    ],
+    [
+      'effect_key',
+      { ...minimal, mask: ['/user/id'], effect_key: 'x:{input.user}' },
+      'effect_key: {input.user} cannot be part of it: mask hides /user/id',
+    ],
+    [
       'schema',
       { ...minimal, input: { type: 'objekt' } },
       'input: is not a usable JSON Schema 2020-12: schema is invalid',

@@ -265,7 +265,7 @@ const addAbort = (app: App, { services }: RouteDeps): void => {
   app.post(
     '/bulk-actions/:id/abort',
     {
-      config: { access: 'operations:write', produces: [JSON_TYPE] },
+      config: { access: 'operations:write', produces: [JSON_TYPE], refusal: 'last' },
       schema: {
         tags: TAGS,
         operationId: 'abortBulkAction',

@@ -45,7 +45,7 @@ const addReceive = (app: App, { services }: RouteDeps): void => {
     {
       bodyLimit: MAX_CALLBACK_BYTES,
       // no negotiation: evidence is not turned away for what its sender would rather read
-      config: { access: 'open' },
+      config: { access: 'open', refusal: 'last' },
       schema: {
         tags: ['Reconciliation'],
         operationId: 'receiveCallback',

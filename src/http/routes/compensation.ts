@@ -5,7 +5,7 @@ import { SCOPE_ITEM_KEYS_MAX } from '../../domain/replay.ts'
 import { type App, JSON_TYPE, type RouteDeps, refusals } from '../app.ts'
 import { matchVersionOf } from '../conditions.ts'
 import { textField } from '../fields.ts'
-import { MAX_FORCED_CODES, MAX_ITEM_KEY_BYTES, MAX_REASON_BYTES } from '../limits.ts'
+import { MAX_FILTER_BYTES, MAX_FORCED_CODES, MAX_ITEM_KEY_BYTES, MAX_REASON_BYTES } from '../limits.ts'
 import { CompensationPreflightResource, toCompensationPreflight } from '../resources/compensation-preflight.ts'
 import { OperationResource, operationPath } from '../resources/operation.ts'
 import { answerOperation, ConditionHeaders, OperationParams, operationIdOf } from './operations.ts'
@@ -23,6 +23,7 @@ const CompensationBody = z
   .strictObject({
     preflight_id: z
       .string()
+      .max(MAX_FILTER_BYTES)
       .nullish()
       .describe(
         'Without one, the service takes and records it over everything applied, and refuses if anything blocks.',

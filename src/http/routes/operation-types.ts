@@ -45,7 +45,12 @@ export const addOperationTypeRoutes = (app: App, { services }: RouteDeps): void 
     app.post(
       `/operation-types/:name/${verb}`,
       {
-        config: { access: 'types:admin', produces: [JSON_TYPE], bodyOptional: true },
+        config: {
+          access: 'types:admin',
+          produces: [JSON_TYPE],
+          bodyOptional: true,
+          refusal: verb === 'pause' ? 'last' : 'first',
+        },
         schema: {
           tags: TAGS,
           operationId: `${verb}OperationType`,

@@ -222,7 +222,7 @@ const addCancel = (app: App, deps: RouteDeps): void => {
   app.post(
     '/operations/:id/cancel',
     {
-      config: { access: 'operations:write', produces: [JSON_TYPE], bodyOptional: true },
+      config: { access: 'operations:write', produces: [JSON_TYPE], bodyOptional: true, refusal: 'last' },
       schema: {
         tags: OPERATION_TAGS,
         operationId: 'cancelOperation',
@@ -268,7 +268,7 @@ const addPauseAndResume = (app: App, { services }: RouteDeps): void => {
     app.post(
       `/operations/:id/${verb}`,
       {
-        config: { access: 'operations:write', produces: [JSON_TYPE], bodyOptional: true },
+        config: { access: 'operations:write', produces: [JSON_TYPE], bodyOptional: true, refusal: isPause ? 'last' : 'first' },
         schema: {
           tags: OPERATION_TAGS,
           operationId: `${verb}Operation`,

@@ -6,15 +6,21 @@ import { REPLAYABLE_STATES, SCOPE_ITEM_KEYS_MAX } from '../../domain/replay.ts'
 import { type App, JSON_TYPE, type RouteDeps, refusals } from '../app.ts'
 import { matchVersionOf } from '../conditions.ts'
 import { textField } from '../fields.ts'
-import { MAX_FORCED_CODES, MAX_ITEM_KEY_BYTES, MAX_REASON_BYTES } from '../limits.ts'
+import {
+  MAX_FILTER_BYTES,
+  MAX_FILTER_VALUES,
+  MAX_FORCED_CODES,
+  MAX_ITEM_KEY_BYTES,
+  MAX_REASON_BYTES,
+} from '../limits.ts'
 import { OperationResource, operationPath } from '../resources/operation.ts'
 import { PreflightResource, toPreflight } from '../resources/preflight.ts'
 import { answerOperation, ConditionHeaders, OperationParams, operationIdOf } from './operations.ts'
 
 export const ScopeBody = z
   .strictObject({
-    states: z.array(z.enum(REPLAYABLE_STATES)).nullish(),
-    failure_classes: z.array(z.enum(FAILURE_CLASSES)).nullish(),
+    states: z.array(z.enum(REPLAYABLE_STATES)).max(MAX_FILTER_VALUES).nullish(),
+    failure_classes: z.array(z.enum(FAILURE_CLASSES)).max(MAX_FILTER_VALUES).nullish(),
     item_keys: z.array(textField(MAX_ITEM_KEY_BYTES)).max(SCOPE_ITEM_KEYS_MAX).nullish(),
   })
   .nullish()
@@ -24,7 +30,7 @@ const PreflightBody = z.strictObject({ scope: ScopeBody }).meta({ id: 'Preflight
 
 const ReplayBody = z
   .strictObject({
-    preflight_id: z.string(),
+    preflight_id: z.string().max(MAX_FILTER_BYTES),
     reason: textField(MAX_REASON_BYTES).describe('Why it may be done again; kept with the new operation.'),
     force: z
       .array(textField(MAX_REASON_BYTES))

@@ -21,7 +21,7 @@ export const addServiceRoutes = (app: App, deps: RouteDeps, metrics: Metrics): v
   app.get(
     '/metrics',
     {
-      config: { access: 'metrics:read', produces: ['text/plain'] },
+      config: { access: 'metrics:read', produces: ['text/plain'], refusal: 'never' },
       schema: {
         tags: TAGS,
         operationId: 'getMetrics',
@@ -78,7 +78,7 @@ const addProbes = (app: App, { services, state }: RouteDeps): void => {
   app.get(
     '/livez',
     {
-      config: { access: 'open', produces: [JSON_TYPE] },
+      config: { access: 'open', produces: [JSON_TYPE], refusal: 'never' },
       schema: {
         tags: TAGS,
         operationId: 'getLiveness',
@@ -92,7 +92,7 @@ const addProbes = (app: App, { services, state }: RouteDeps): void => {
   app.get(
     '/readyz',
     {
-      config: { access: 'open', produces: [JSON_TYPE] },
+      config: { access: 'open', produces: [JSON_TYPE], refusal: 'never' },
       schema: {
         tags: TAGS,
         operationId: 'getReadiness',

@@ -123,7 +123,7 @@ const addResults = (app: App, { services }: RouteDeps): void => {
   app.post(
     '/worker/results',
     {
-      config: { access: 'work', produces: [JSON_TYPE] },
+      config: { access: 'work', produces: [JSON_TYPE], refusal: 'last' },
       schema: {
         tags: TAGS,
         operationId: 'reportWork',
@@ -165,7 +165,7 @@ const addHeartbeat = (app: App, { services }: RouteDeps): void => {
   app.post(
     '/worker/heartbeat',
     {
-      config: { access: 'work', produces: [JSON_TYPE] },
+      config: { access: 'work', produces: [JSON_TYPE], refusal: 'last' },
       schema: {
         tags: TAGS,
         operationId: 'beatWork',
@@ -204,7 +204,7 @@ const addGiveBack = (app: App, { services }: RouteDeps): void => {
   app.post(
     '/worker/give-back',
     {
-      config: { access: 'work', produces: [JSON_TYPE] },
+      config: { access: 'work', produces: [JSON_TYPE], refusal: 'last' },
       schema: {
         tags: TAGS,
         operationId: 'giveBackWork',

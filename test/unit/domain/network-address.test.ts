@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { isPrivateAddress, isPrivateHost } from '../../../src/domain/network-address.ts'
+import { callerNetwork, isPrivateAddress, isPrivateHost } from '../../../src/domain/network-address.ts'
 
 describe('addresses', () => {
   it.each([
@@ -101,4 +101,21 @@ describe('hosts, as URL writes them', () => {
     '%s is not, as far as the text tells',
     (url) => expect(isPrivateHost(hostOf(url))).toBe(false),
   )
+})
+
+describe('the network that a caller counts under', () => {
+  it.each([
+    ['203.0.113.9', '203.0.113.9'],
+    ['::ffff:203.0.113.9', '203.0.113.9'],
+    ['::FFFF:203.0.113.9', '203.0.113.9'],
+    ['2001:db8:1:2:3:4:5:6', '2001:db8:1:2::/64'],
+    ['2001:db8:1:2::9', '2001:db8:1:2::/64'],
+    ['2001:DB8::9', '2001:db8:0:0::/64'],
+    ['::1', '0:0:0:0::/64'],
+    ['1:2:3:4:5:6:7::', '1:2:3:4::/64'],
+    ['::3:4:5:6:7:8', '0:0:3:4::/64'],
+    ['fe80::1%eth0', 'fe80:0:0:0::/64'],
+    ['unknown', 'unknown'],
+    ['', ''],
+  ])('of %j is %j', (address, network) => expect(callerNetwork(address)).toBe(network))
 })

@@ -1,0 +1,98 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { describe, expect, it } from 'vitest'
+import { AppError } from '../../src/domain/errors.ts'
+import {
+  HEAP_SHARE_LAST_MAX,
+  HEAP_SHARE_MAX,
+  LOOP_DELAY_LAST_MS_MAX,
+  LOOP_DELAY_MS_MAX,
+  QUEUE_LAST_MS_MAX,
+  QUEUE_MS_MAX,
+} from '../../src/http/limits.ts'
+import { type Figures, Pressure, type Refusal, watchPressure } from '../../src/http/pressure.ts'
+
+const CALM: Figures = { loopDelayMs: 5, heapShare: 0.2, queueMs: 0 }
+const refuses = (pressure: Pressure): Refusal[] =>
+  (['first', 'last', 'never'] as const).filter((refusal) => {
+    try {
+      pressure.refuse(refusal)
+      return false
+    } catch (error) {
+      expect(error).toBeInstanceOf(AppError)
+      expect((error as AppError).code).toBe('overloaded')
+      return true
+    }
+  })
+const lookedAt = (...looks: Partial<Figures>[]): Pressure => {
+  const pressure = new Pressure()
+  for (const figures of looks) pressure.look({ ...CALM, ...figures })
+  return pressure
+}
+
+describe.each([
+  ['loopDelayMs', LOOP_DELAY_MS_MAX, LOOP_DELAY_LAST_MS_MAX],
+  ['heapShare', HEAP_SHARE_MAX, HEAP_SHARE_LAST_MAX],
+  ['queueMs', QUEUE_MS_MAX, QUEUE_LAST_MS_MAX],
+] as const)('%s', (figure, limit, last) => {
+  const at = (value: number): Partial<Figures> => ({ [figure]: value })
+  it('at its limit refuses nobody', () => expect(refuses(lookedAt(at(limit), at(limit)))).toEqual([]))
+  it('over its limit refuses most', () =>
+    expect(refuses(lookedAt(at(limit * 1.01), at(limit * 1.01)))).toEqual(['first']))
+  it('at its last limit spares what is refused last', () =>
+    expect(refuses(lookedAt(at(last), at(last)))).toEqual(['first']))
+  it('over its last limit refuses all but what is never refused', () =>
+    expect(refuses(lookedAt(at(last * 1.01), at(last * 1.01)))).toEqual(['first', 'last']))
+  it('counts when it was over in two looks on end', () => {
+    expect(refuses(lookedAt(at(last * 2)))).toEqual([])
+    expect(refuses(lookedAt(at(last * 2), {}))).toEqual([])
+    expect(refuses(lookedAt(at(last * 2), at(limit * 1.01)))).toEqual(['first'])
+  })
+})
+
+it('tells when the level changes, and why it refuses', () => {
+  const pressure = new Pressure()
+  const over = { ...CALM, queueMs: QUEUE_MS_MAX + 1 }
+  expect([pressure.look(CALM), pressure.look(over), pressure.look(over), pressure.look(over)]).toEqual([
+    false,
+    false,
+    true,
+    false,
+  ])
+  expect(() => pressure.refuse()).toThrow(/the database does not keep up/)
+  expect(pressure.look(CALM)).toBe(true)
+  expect(() => pressure.refuse()).not.toThrow()
+})
+
+describe('a process that watches itself', () => {
+  /** Blocks the loop in pieces longer than the limit, until it is noticed. */
+  const block = async (isNoticed: () => boolean): Promise<void> => {
+    for (let pieces = 0; pieces < 20 && !isNoticed(); pieces++) {
+      const until = performance.now() + LOOP_DELAY_MS_MAX + 200
+      while (performance.now() < until);
+      await sleep(1)
+    }
+  }
+
+  it('notices that its event loop is late, and that it is no more', { timeout: 60_000 }, async () => {
+    const logged: object[] = []
+    const { pressure, close } = watchPressure({ warn: (fields: object) => void logged.push(fields) } as never, () => 0)
+    try {
+      await block(() => pressure.level !== 'calm')
+      expect(pressure.level).toBe('strained')
+      expect(logged).toMatchObject([{ pressure: 'strained' }])
+      while (pressure.level !== 'calm') await sleep(50)
+      expect(logged).toHaveLength(2)
+    } finally {
+      close()
+    }
+  })
+
+  it('asks for the queue of the database', { timeout: 60_000 }, async () => {
+    const { pressure, close } = watchPressure({ warn: () => {} } as never, () => QUEUE_LAST_MS_MAX + 1)
+    try {
+      while (pressure.level !== 'drowning') await sleep(50)
+    } finally {
+      close()
+    }
+  })
+})
