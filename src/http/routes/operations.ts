@@ -33,10 +33,15 @@ export const operationIdOf = (params: { id: string }): string => {
 export const operationNotFound = (id: string): AppError =>
   new AppError('operation-not-found', `There is no operation ${id}`)
 
-/** The resource with the headers that polling needs. */
-export const answerOperation = (reply: FastifyReply, operation: OperationView): OperationResource => {
+/** What polling needs besides the resource. */
+const sayWhenToPoll = (reply: FastifyReply, operation: OperationView): void => {
   reply.header('etag', etagOf(operation.version))
   if (!isFinal(operation.status)) reply.header('retry-after', String(retryAfterSeconds(operation)))
+}
+
+/** The resource with the headers that polling needs. */
+export const answerOperation = (reply: FastifyReply, operation: OperationView): OperationResource => {
+  sayWhenToPoll(reply, operation)
   return toOperation(operation)
 }
 
@@ -199,8 +204,8 @@ const addGet = (app: App, deps: RouteDeps): void => {
           operation = (await waitForOperation(request, id, { seconds, seenVersion }, deps)) ?? operation
         }
       }
-      const resource = answerOperation(reply, operation)
-      if (!noneMatchHits(condition, operation.version)) return resource
+      if (!noneMatchHits(condition, operation.version)) return answerOperation(reply, operation)
+      sayWhenToPoll(reply, operation)
       return sendNotModified(reply)
     },
   )
