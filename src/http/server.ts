@@ -150,13 +150,21 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
   return app
 }
 
-/** Infinity and NaN become null by JSON's own rule; a bigint would throw, so it becomes a number or, beyond 2^53, text. */
-const stringify = (value: unknown): string =>
-  JSON.stringify(value, (_key, member: unknown) => {
-    if (typeof member !== 'bigint') return member
-    const number = Number(member)
-    return Number.isSafeInteger(number) ? number : String(member)
-  })
+/**
+ * Infinity and NaN become null by JSON's own rule; a bigint throws, so then it becomes a number or, beyond 2^53, text. There
+ * should be none: to ask for each member costs several times what the rest does.
+ */
+const stringify = (value: unknown): string => {
+  try {
+    return JSON.stringify(value)
+  } catch {
+    return JSON.stringify(value, (_key, member: unknown) => {
+      if (typeof member !== 'bigint') return member
+      const number = Number(member)
+      return Number.isSafeInteger(number) ? number : String(member)
+    })
+  }
+}
 
 const addDocumentRoute = (app: App): void => {
   // made once: it takes milliseconds, and whoever likes may ask for it

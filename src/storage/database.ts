@@ -196,9 +196,12 @@ export const openDatabase = (options: DatabaseOptions): Database => {
   const once = <T>(work: (connection: TransactionConnection) => Promise<T>): Promise<T> =>
     reserved(async (slot, connection) => {
       const { sql } = connection
+      // leaves with the work's first statement: it fails with the connection only, and then so does that
+      const begun = sql`begin`
+      begun.catch(() => {})
       try {
-        await sql`begin`
         const result = await work(connection)
+        await begun
         await sql`commit`
         return result
       } catch (error) {

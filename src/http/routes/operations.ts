@@ -33,14 +33,19 @@ export const operationIdOf = (params: { id: string }): string => {
 export const operationNotFound = (id: string): AppError =>
   new AppError('operation-not-found', `There is no operation ${id}`)
 
+/** What polling needs besides the resource. */
+const sayWhenToPoll = (reply: FastifyReply, operation: OperationView): void => {
+  reply.header('etag', etagOf(operation.version))
+  if (!isFinal(operation.status)) reply.header('retry-after', String(retryAfterSeconds(operation)))
+}
+
 /** The resource with the headers that polling needs. */
 export const answerOperation = (
   request: FastifyRequest,
   reply: FastifyReply,
   operation: OperationView,
 ): OperationResource => {
-  reply.header('etag', etagOf(operation.version))
-  if (!isFinal(operation.status)) reply.header('retry-after', String(retryAfterSeconds(operation)))
+  sayWhenToPoll(reply, operation)
   return toOperation(operation, request.principal)
 }
 
@@ -207,8 +212,8 @@ const addGet = (app: App, deps: RouteDeps): void => {
           operation = (await waitForOperation(request, id, { seconds, seenVersion }, deps)) ?? operation
         }
       }
-      const resource = answerOperation(request, reply, operation)
-      if (!noneMatchHits(condition, operation.version)) return resource
+      if (!noneMatchHits(condition, operation.version)) return answerOperation(request, reply, operation)
+      sayWhenToPoll(reply, operation)
       return sendNotModified(reply)
     },
   )
