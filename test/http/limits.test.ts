@@ -245,6 +245,15 @@ const CASES = {
   MAX_EFFECT_KEY_BYTES: bytes(limits.MAX_EFFECT_KEY_BYTES, (key) => report([{ ...applied, effect_key: key }])),
   MAX_RESULT_CODE_BYTES: bytes(limits.MAX_RESULT_CODE_BYTES, (code) => report([{ ...failed, reason_code: code }])),
   MAX_RESULT_TEXT_BYTES: bytes(limits.MAX_RESULT_TEXT_BYTES, (message) => report([{ ...failed, message }])),
+  MAX_JWT_BYTES: 'a longer token is none: tokens.test.ts',
+  JWT_CLOCK_TOLERANCE_SECONDS: 'tokens.test.ts',
+  JWKS_TIMEOUT_MS: 'tokens.test.ts',
+  MAX_JWKS_BYTES: 'tokens.test.ts',
+  JWKS_CACHE_MS: 'how long keys of an issuer are kept, no limit of requests',
+  JWKS_COOLDOWN_MS: 'how often keys of an issuer are asked for, no limit of requests',
+  METRICS_CACHE_ENTRIES: 'what the process keeps, no limit of requests',
+  MAX_KNOWN_SCRAPERS: 'what the process keeps, no limit of requests',
+  KNOWN_SCRAPER_MS: 'what the process keeps, no limit of requests',
 } satisfies Record<keyof typeof limits, Case | string>
 
 /** Limits that stand elsewhere, as the domain has them. */
