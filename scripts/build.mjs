@@ -34,8 +34,9 @@ const keepPlaces = {
   name: 'keep-places',
   setup({ onLoad }) {
     onLoad({ filter: /\.ts$/ }, async ({ path: file }) => {
+      if (!file.startsWith(SOURCE)) return null
       const text = await readFile(file, 'utf8')
-      if (!file.startsWith(SOURCE) || !text.includes('import.meta.url')) return null
+      if (!text.includes('import.meta.url')) return null
       const place = path.relative(SOURCE, file).replaceAll(path.sep, '/').replace(/\.ts$/, '.js')
       const url = `new URL('./${place}', import.meta.url).href`
       return { contents: text.replaceAll('import.meta.url', url), loader: 'ts' }

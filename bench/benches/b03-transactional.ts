@@ -3,6 +3,7 @@ import type { Bench } from '../harness/bench.ts'
 import { startPart } from '../harness/part.ts'
 import { createTargets, openPeers } from '../harness/peers.ts'
 import { atLeast } from '../harness/result.ts'
+import { runDraft } from '../harness/run-draft.ts'
 import { startApi, startWorker } from '../harness/service.ts'
 
 /** What the type has: shards at a time, and items of a batch. */
@@ -35,12 +36,7 @@ export const transactional: Bench = {
         const id = await api.draft('bench-update', count, (n) => ({ key: `t${n}`, input: { target: n } }))
         await database.sql`vacuum analyze`
         await server.settle()
-        const startedAt = performance.now()
-        await api.start(id)
-        const { counts } = await api.settled(id, 'succeeded')
-        const tookMs = performance.now() - startedAt
-        if (counts.applied !== count) throw new Error(`${counts.applied} of ${count} were applied`)
-        return count / (tookMs / 1_000)
+        return runDraft(api, id, count)
       },
       limit: {
         name: 'bare INSERTs of the same rows',

@@ -3,6 +3,7 @@ import type { Bench } from '../harness/bench.ts'
 import { startPart } from '../harness/part.ts'
 import { openPeers } from '../harness/peers.ts'
 import { atLeast } from '../harness/result.ts'
+import { runDraft } from '../harness/run-draft.ts'
 import { startApi, startWorker } from '../harness/service.ts'
 
 /** Calls in flight: 4 shards of 16. */
@@ -28,12 +29,7 @@ export const external: Bench = {
         const id = await api.draft('bench-call', count, (n) => ({ key: `t${n}`, input: {} }))
         await database.sql`vacuum analyze`
         await server.settle()
-        const startedAt = performance.now()
-        await api.start(id)
-        const { counts } = await api.settled(id, 'succeeded')
-        const tookMs = performance.now() - startedAt
-        if (counts.applied !== count) throw new Error(`${counts.applied} of ${count} were applied`)
-        return count / (tookMs / 1_000)
+        return runDraft(api, id, count)
       },
       limit: { name: 'bare undici pool', goal: atLeast(0.8), run: () => bare.call<number>('run', count) },
       peers,

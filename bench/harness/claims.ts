@@ -1,4 +1,5 @@
 /** Claims of a worker, statement by statement on one connection: the time of the statements, and of nothing else. */
+import { report } from '../../src/services/evidence-reports.ts'
 import { type Database, openDatabase } from '../../src/storage/database.ts'
 import { claimIntents } from '../../src/storage/run/claim-intents.ts'
 import { claimReadyShards } from '../../src/storage/run/claim-shards.ts'
@@ -58,20 +59,9 @@ const finish = async (
     actor: null,
     codeVersion: 'c1',
     lookupAfterMs: null,
-    reports: items.map(({ ord, effectKey }) => ({
-      ord,
-      effectKey,
-      send: 1,
-      effect: 'applied',
-      item: 'applied',
-      failureClass: null,
-      reasonCode: null,
-      message: null,
-      effectRef: null,
-      evidenceRef: null,
-      retry: null,
-      fingerprint: null,
-    })),
+    reports: items.map(({ ord, effectKey }) =>
+      report({ ord, effectKey, send: 1 }, { effect: 'applied', item: 'applied' }),
+    ),
   })
   await finishShard(database, lease)
 }

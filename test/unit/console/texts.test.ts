@@ -2,10 +2,11 @@ import { describe, expect, it } from 'vitest'
 import { TEXTS } from '../../../src/console/texts.ts'
 import { DEAD_LETTER_STATUSES, INCIDENT_STATUSES } from '../../../src/domain/dead-letter.ts'
 import { FAILURE_CLASSES } from '../../../src/domain/failure.ts'
-import { judgeHealth, STUCK_SIGNALS } from '../../../src/domain/health.ts'
+import { STUCK_SIGNALS } from '../../../src/domain/health.ts'
 import { EVIDENCE_SOURCES, ITEM_STATES } from '../../../src/domain/ledger.ts'
 import { FINAL_STATUSES, OPERATION_STATUSES } from '../../../src/domain/operation.ts'
 import { CASE_CAUSES } from '../../../src/domain/reconciliation.ts'
+import { HEALTH_FIGURES } from '../../support/health-figures.ts'
 
 type Node = { [name: string]: unknown }
 
@@ -48,22 +49,6 @@ describe('texts', () => {
     expect(foreign).toEqual([])
   })
 
-  const { health, cancelContract } = judgeHealth({
-    oldestWaitingSeconds: null,
-    p95Ms: null,
-    usualP95Ms: null,
-    retries: { count: 0, calls: 0 },
-    deadLetters: 0,
-    cancelToFinalP95Seconds: null,
-    effectsAfterCancel: 0,
-    ledgerRowsMissing: 0,
-    uncertain: { count: 0, calls: 0 },
-    casesOpenOver24h: 0,
-    touchesMoney: false,
-    owner: null,
-  })
-  const figures = [...health, ...cancelContract].map(({ figure }) => figure)
-
   it.each([
     ['status', OPERATION_STATUSES],
     ['itemState', [...ITEM_STATES, 'unprocessed', 'in_flight']],
@@ -79,8 +64,8 @@ describe('texts', () => {
 
   it('name every figure of the health report', () => {
     for (const texts of Object.values(TEXTS))
-      expect(Object.keys(texts.today.figures).sort()).toEqual([...figures].sort())
-    expect(Object.keys(ko.today.actions).sort()).toEqual([...figures].sort())
+      expect(Object.keys(texts.today.figures).sort()).toEqual([...HEALTH_FIGURES].sort())
+    expect(Object.keys(ko.today.actions).sort()).toEqual([...HEALTH_FIGURES].sort())
   })
 
   it('have a sentence for every status; what a cancelled one says depends on its counts', () => {
