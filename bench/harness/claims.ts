@@ -10,7 +10,14 @@ import { readWindow } from '../../src/storage/run/window.ts'
 import type { Closers } from './closers.ts'
 
 const WORKER = 'b7b7b7b7-0000-4000-8000-000000000000'
-const TYPE = { name: 'bench-update', version: 1, leaseMs: 600_000, windowMax: 500, compensates: false, codeVersion: 'bench' }
+const TYPE = {
+  name: 'bench-update',
+  version: 1,
+  leaseMs: 600_000,
+  windowMax: 500,
+  compensates: false,
+  codeVersion: 'bench',
+}
 const SEND_BY_MS = 10_000
 
 export interface Claims {

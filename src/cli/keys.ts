@@ -109,12 +109,12 @@ const addCreate = (keys: Command): void => {
         const { id, key } = await createApiKey(
           database,
           {
-          name: options.name,
-          scopes,
-          expiresInDays,
-          ...(tenantId !== null && { tenantId }),
-        },
-        commandLineAuthor(),
+            name: options.name,
+            scopes,
+            expiresInDays,
+            ...(tenantId !== null && { tenantId }),
+          },
+          commandLineAuthor(),
         )
         process.stderr.write(`Key ${id} of ${options.name}. It is shown this once:\n`)
         process.stdout.write(`${key}\n`)
@@ -158,7 +158,9 @@ const addRotate = (keys: Command): void => {
         const { renewApiKey } = await import('../services/api-keys.ts')
         const change = { graceHours: graceHoursOf(options.graceHours), expiresInDays: daysOf(options.expiresInDays) }
         const tenantId = await tenantOf(database, options.tenant)
-        const renewed = UUID.test(id) ? await renewApiKey(database, { id, tenantId }, change, commandLineAuthor()) : null
+        const renewed = UUID.test(id)
+          ? await renewApiKey(database, { id, tenantId }, change, commandLineAuthor())
+          : null
         if (renewed === null) throw noSuchKey(id)
         const before = change.graceHours === 0 ? 'has ended' : `is valid until ${renewed.previousUntil}`
         process.stderr.write(`The secret before of ${renewed.name} ${before}. The new one is shown this once:\n`)

@@ -69,8 +69,8 @@ import type {
 } from '../services/views.ts'
 import type { WebhookDeliveryView } from '../services/webhook-views.ts'
 import type { Tracing } from '../tracing.ts'
-import type { TokenSettings } from './tokens.ts'
 import type { Pressure } from './pressure.ts'
+import type { TokenSettings } from './tokens.ts'
 
 /**
  * All the http layer knows of the rest. Ids are uuids. Reads answer null for what does not exist in the caller's tenant;

@@ -2,8 +2,8 @@
 
 import { sanitiseText } from '../domain/failure.ts'
 import type { LookupRule, SendRule } from '../domain/http-definition.ts'
-import type { CallReport, LookupOutcome, SendOutcome } from '../domain/operation-type.ts'
 import { readPointer, textOf } from '../domain/json-pointer.ts'
+import type { CallReport, LookupOutcome, SendOutcome } from '../domain/operation-type.ts'
 import type { Exchange } from './outbound.ts'
 
 export const MESSAGE_LENGTH_MAX = 500

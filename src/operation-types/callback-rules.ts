@@ -1,12 +1,12 @@
 /** `http.callback` of a type file: which secrets sign, where an event names its effect, and what it says of it. */
 
 import type { CallbackDefinition } from '../domain/http-definition.ts'
+import { readPointer, textOf } from '../domain/json-pointer.ts'
 import type { CallbackReceiver, CallbackStatement, Json } from '../domain/operation-type.ts'
 import { DefinitionError, TYPE_LIMITS } from '../domain/operation-type-definition.ts'
 import { usableRef } from './answers.ts'
 import { openSecrets, openVerifier } from './callback-signature.ts'
 import { canBeEffectKey } from './effect-key.ts'
-import { readPointer, textOf } from '../domain/json-pointer.ts'
 import type { TemplateScope } from './placeholders.ts'
 import { compileAt } from './request-template.ts'
 

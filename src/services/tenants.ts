@@ -33,7 +33,11 @@ export const tenantIdOf = async (database: Database, name: string): Promise<numb
 }
 
 /** @throws ConfigurationError for a bad name, or one that is taken */
-export const createTenant = async (database: Database, name: string, author: AuditAuthor = UNNAMED): Promise<number> => {
+export const createTenant = async (
+  database: Database,
+  name: string,
+  author: AuditAuthor = UNNAMED,
+): Promise<number> => {
   if (!TENANT_NAME.test(name)) {
     throw new ConfigurationError(
       `the name "${name}" is not 1 to 64 lower-case letters, digits and inner dots, dashes or underscores`,

@@ -8,13 +8,13 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { AUDIT_ACTIONS, type AuditAction } from '../../src/domain/audit.ts'
 import { formatId } from '../../src/domain/ids.ts'
 import type { Executor } from '../../src/domain/operation-type.ts'
+import { SCOPES } from '../../src/domain/scope.ts'
 import type { App } from '../../src/http/app.ts'
 import { generateOpenApi } from '../../src/http/openapi.ts'
 import { buildServer } from '../../src/http/server.ts'
 import { bulkActions } from '../../src/maintenance/bulk-actions.ts'
 import { compileCallback } from '../../src/operation-types/callback-rules.ts'
 import { createApiKey } from '../../src/services/api-keys.ts'
-import { SCOPES } from '../../src/domain/scope.ts'
 import { CALLBACK, SECRETS, signEvent } from '../support/callbacks.ts'
 import { plantEffects, plantedType, plantOperation } from '../support/planted-operation.ts'
 import { claimOne, claimWindow, GRANT, storeOperation, tell } from '../support/races.ts'
@@ -436,7 +436,14 @@ it('the table names every writing route of the document, and every action but th
   )
   expect([...Object.keys(LINES), ...TOLD_BY_THE_LEDGER].sort()).toEqual(writing.sort())
   const told = Object.values(LINES).map(({ action }) => action)
-  const elsewhere = ['operation.reject', 'api_key.create', 'api_key.rotate', 'api_key.revoke', 'tenant.create', 'database.restored']
+  const elsewhere = [
+    'operation.reject',
+    'api_key.create',
+    'api_key.rotate',
+    'api_key.revoke',
+    'tenant.create',
+    'database.restored',
+  ]
   expect([...told, ...elsewhere].sort()).toEqual([...AUDIT_ACTIONS].sort())
 })
 
@@ -452,7 +459,10 @@ describe.each(Object.entries(LINES))('%s', (_operationId, line) => {
       {
         actor: line.actor ?? 'alice',
         auth: line.auth ?? 'key',
-        scope: line.scope === undefined ? expect.stringMatching(/^(operations:write|replay|approve|reconcile|types:admin|work)$/) : line.scope,
+        scope:
+          line.scope === undefined
+            ? expect.stringMatching(/^(operations:write|replay|approve|reconcile|types:admin|work)$/)
+            : line.scope,
         action: line.action,
         subject_kind: line.kind,
         subject_id: line.subject(asked, body),

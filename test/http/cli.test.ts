@@ -230,7 +230,10 @@ describe('the command line', { timeout: WALK_MS }, () => {
     const { items } = (await (await fetch(`${api.url}/audit?subject=${key?.id}`)).json()) as { items: { at: string }[] }
     expect(items).toMatchObject([
       { action: 'api_key.revoke', auth: 'command_line', actor: expect.stringMatching(/^.+@.+$/) },
-      { action: 'api_key.create', details: { name: 'billing', scopes: 'operations:read ledger:read metrics:read', expires_in_days: 'never' } },
+      {
+        action: 'api_key.create',
+        details: { name: 'billing', scopes: 'operations:read ledger:read metrics:read', expires_in_days: 'never' },
+      },
     ])
     expect(JSON.stringify(items)).not.toContain(created.stdout.trim())
   })

@@ -4,9 +4,9 @@ import type { InjectOptions } from 'fastify'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { formatId } from '../../src/domain/ids.ts'
 import { RATE_WINDOW_SECONDS, type RateLimits } from '../../src/domain/rate-limit.ts'
+import { SCOPES, type Scope } from '../../src/domain/scope.ts'
 import type { HttpConfig } from '../../src/http/deps.ts'
 import { MAX_RATE_CALLERS } from '../../src/http/limits.ts'
-import { SCOPES, type Scope } from '../../src/domain/scope.ts'
 import { type Edge, openEdge } from './fake-services.ts'
 
 const LIMITS: RateLimits = { read: 2, write: 1, work: 3, address: 1 }

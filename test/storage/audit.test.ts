@@ -114,7 +114,11 @@ describe('an entry', () => {
   })
 
   test('of the command line names its user: keys, and a restore, which every tenant is told of', async () => {
-    const made = await createApiKey(database, { name: 'billing', scopes: ['operations:read'], expiresInDays: 9 }, author)
+    const made = await createApiKey(
+      database,
+      { name: 'billing', scopes: ['operations:read'], expiresInDays: 9 },
+      author,
+    )
     const key = { id: made.id, tenantId: null }
     expect(await renewApiKey(database, key, { graceHours: 1, expiresInDays: null }, author)).not.toBeNull()
     expect(await endApiKey(database, key, author)).toBe(true)
@@ -123,7 +127,12 @@ describe('an entry', () => {
     const audit = auditEntry(author, 'database.restored', ['database', 'opledger'], null)
     await recordRestore(database, { doubtDays: 1, audit })
     const entries = await list()
-    expect(entries.map(({ action }) => action)).toEqual(['database.restored', 'api_key.revoke', 'api_key.rotate', 'api_key.create'])
+    expect(entries.map(({ action }) => action)).toEqual([
+      'database.restored',
+      'api_key.revoke',
+      'api_key.rotate',
+      'api_key.create',
+    ])
     expect(entries[3]).toMatchObject({
       actor: 'root@host',
       auth: 'command_line',

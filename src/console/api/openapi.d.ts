@@ -198,7 +198,7 @@ export interface paths {
         };
         /**
          * What happened to the operation
-         * @description With `Accept: text/event-stream` a stream of Server-Sent Events: `Last-Event-ID` resumes, and it ends after the final state. Between the events, `progress` frames (without an id, at most one a second) tell `status`, `version`, `counts`, `progress` and `stuck_signals`. It may end earlier, to be resumed; 204 says that everything was told.
+         * @description With `Accept: text/event-stream` a stream of Server-Sent Events: `Last-Event-ID` resumes, and it ends after the final state. Between the events, `progress` frames (without an id, at most one a second) tell `status`, `version`, `counts`, `count_ranges`, `progress` and `stuck_signals`. It may end earlier, to be resumed; 204 says that everything was told.
          */
         get: operations["listEvents"];
         put?: never;
@@ -960,7 +960,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Metrics for Prometheus */
+        /**
+         * Metrics for Prometheus
+         * @description Gauges over the operations of the tenant. With the scope metrics:service besides: over all tenants, of which none is named, and those of the service itself.
+         */
         get: operations["getMetrics"];
         put?: never;
         post?: never;
@@ -1339,6 +1342,13 @@ export interface components {
                 unprocessed: number;
                 in_flight: number;
             };
+            /** @description Null: the counts are exact. Otherwise the type shows ranges of them to callers without the scope ledger:read: here they are, by the names of `counts`, and every count in the resource is the lower end of its range. */
+            count_ranges: {
+                [key: string]: {
+                    min: number;
+                    max: number;
+                };
+            } | null;
             /** @description Failed items per failure class: transient, validation_rejected, conflict, ambiguous_effect, policy_denied, bug_suspected. Further classes may be added. */
             failures: {
                 [key: string]: number;
@@ -1430,7 +1440,7 @@ export interface components {
             auth: string;
             /** @description By which scope it was allowed; null: none was asked for. */
             scope: string | null;
-            /** @description What was done. Of: operation.submit, operation.items_add, operation.start, operation.cancel, operation.pause, operation.resume, operation.approve, operation.reject, operation.replay_preflight, operation.replay, operation.compensation_preflight, operation.compensate, bulk_action.create, bulk_action.start, bulk_action.abort, case.lookup, case.resolve, dead_letter.discard, incident.resolve, webhook.redeliver, operation_type.pause, operation_type.resume, callback.receive, worker.register, api_key.create, api_key.revoke, database.restored. Further values may be added. */
+            /** @description What was done. Of: operation.submit, operation.items_add, operation.start, operation.cancel, operation.pause, operation.resume, operation.approve, operation.reject, operation.replay_preflight, operation.replay, operation.compensation_preflight, operation.compensate, bulk_action.create, bulk_action.start, bulk_action.abort, case.lookup, case.resolve, dead_letter.discard, incident.resolve, webhook.redeliver, operation_type.pause, operation_type.resume, callback.receive, worker.register, api_key.create, api_key.rotate, api_key.revoke, tenant.create, database.restored. Further values may be added. */
             action: string;
             /** @description Further kinds may be added. */
             subject_kind: string;
@@ -1530,6 +1540,8 @@ export interface components {
             /** Format: date-time */
             expires_at: string;
             facts_hash: string;
+            /** @description The type shows ranges of counts (0, 1 to 9, 10 to 99, …) to callers without the scope ledger:read: each is the lower end of its range. */
+            counts_in_ranges: boolean;
             scope: {
                 states: string[];
                 failure_classes: string[];
@@ -1583,6 +1595,8 @@ export interface components {
             /** Format: date-time */
             expires_at: string;
             facts_hash: string;
+            /** @description The type shows ranges of counts (0, 1 to 9, 10 to 99, …) to callers without the scope ledger:read: each is the lower end of its range. */
+            counts_in_ranges: boolean;
             scope: {
                 item_keys: string[] | null;
             };
@@ -1708,6 +1722,8 @@ export interface components {
                 fixed_in: string | null;
                 reason: string;
             } | null;
+            /** @description The type shows ranges of counts to callers without ledger:read: each is the lower end of its range. */
+            counts_in_ranges: boolean;
             /** @description The preflights to run now, oldest operation first. */
             preflights: {
                 operation_id: string;
@@ -1862,6 +1878,8 @@ export interface components {
             } | null;
             p95_ms: number | null;
             stop_if: string[];
+            /** @description What callers without the scope ledger:read see of counts of items. Of: exact, ranges. Further values may be added. */
+            counts: string;
             retention: {
                 items_days: number;
                 ledger_days: number;
@@ -1932,6 +1950,7 @@ export interface components {
             /** Format: date-time */
             last_seen_at: string;
             code_version: string;
+            /** @description Those of the tenant. */
             leases: number;
         };
         HealthFigure: {
@@ -1953,6 +1972,8 @@ export interface components {
                 type: string;
                 /** @description The worst of the figures. Of: ok, alarm, no_data. Further values may be added. */
                 verdict: string;
+                /** @description The type shows ranges of counts to callers without ledger:read: each is the lower end of its range. */
+                counts_in_ranges: boolean;
                 /** @description What a small team reads in five minutes. */
                 figures: components["schemas"]["HealthFigure"][];
                 /** @description What is promised about cancels and about what is not known. */
@@ -2109,9 +2130,9 @@ export interface operations {
                 created_before?: string;
                 /** @description The id of an operation. */
                 replay_of?: string;
-                /** @description Operations that have an item with this key. */
+                /** @description Operations that have an item with this key; takes ledger:read. */
                 item_key?: string;
-                /** @description The operation that was the last to send this effect. */
+                /** @description The operation that was the last to send this effect; takes ledger:read. */
                 effect_key?: string;
                 /** @description Rows per page; above 500 it counts as 500. */
                 limit?: number;
@@ -5363,7 +5384,7 @@ export interface operations {
         parameters: {
             query?: {
                 actor?: string;
-                /** @description One or more of, separated by commas: operation.submit, operation.items_add, operation.start, operation.cancel, operation.pause, operation.resume, operation.approve, operation.reject, operation.replay_preflight, operation.replay, operation.compensation_preflight, operation.compensate, bulk_action.create, bulk_action.start, bulk_action.abort, case.lookup, case.resolve, dead_letter.discard, incident.resolve, webhook.redeliver, operation_type.pause, operation_type.resume, callback.receive, worker.register, api_key.create, api_key.revoke, database.restored */
+                /** @description One or more of, separated by commas: operation.submit, operation.items_add, operation.start, operation.cancel, operation.pause, operation.resume, operation.approve, operation.reject, operation.replay_preflight, operation.replay, operation.compensation_preflight, operation.compensate, bulk_action.create, bulk_action.start, bulk_action.abort, case.lookup, case.resolve, dead_letter.discard, incident.resolve, webhook.redeliver, operation_type.pause, operation_type.resume, callback.receive, worker.register, api_key.create, api_key.rotate, api_key.revoke, tenant.create, database.restored */
                 action?: string;
                 /** @description The id of what was acted on. */
                 subject?: string;

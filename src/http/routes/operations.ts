@@ -273,7 +273,12 @@ const addPauseAndResume = (app: App, { services }: RouteDeps): void => {
     app.post(
       `/operations/:id/${verb}`,
       {
-        config: { access: 'operations:write', produces: [JSON_TYPE], bodyOptional: true, refusal: isPause ? 'last' : 'first' },
+        config: {
+          access: 'operations:write',
+          produces: [JSON_TYPE],
+          bodyOptional: true,
+          refusal: isPause ? 'last' : 'first',
+        },
         schema: {
           tags: OPERATION_TAGS,
           operationId: `${verb}Operation`,

@@ -18,8 +18,11 @@ test.each([
   ['a\rb', '"a\rb"'],
 ])('%j stands as %j', (value, cell) => expect(csvCell(value)).toBe(cell))
 
-test.each(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'])('a spreadsheet does not run what begins with %j', (sign) => {
-  const cell = csvCell(`${sign}1`)
-  expect(cell.replaceAll('"', '')).toBe(`'${sign}1`)
-  expect(csvCell(`1${sign}`).replaceAll('"', '')).toBe(`1${sign}`)
-})
+test.each(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'])(
+  'a spreadsheet does not run what begins with %j',
+  (sign) => {
+    const cell = csvCell(`${sign}1`)
+    expect(cell.replaceAll('"', '')).toBe(`'${sign}1`)
+    expect(csvCell(`1${sign}`).replaceAll('"', '')).toBe(`1${sign}`)
+  },
+)
