@@ -45,5 +45,7 @@ export const toFaults = (issue: $ZodIssue, part: Part): Fault[] => {
       detail: part === 'body' ? 'is not a member of this request' : 'is not a parameter of this route',
       pointer: pointerTo([...issue.path, key]),
     }))
-  return [{ detail: issue.message, pointer: pointerTo(issue.path) }]
+  // in the words of whoever writes JSON, who never wrote an undefined
+  const isMissing = issue.code === 'invalid_type' && issue.message.endsWith('received undefined')
+  return [{ detail: isMissing ? 'is missing' : issue.message, pointer: pointerTo(issue.path) }]
 }

@@ -36,7 +36,8 @@ export const noteKeysUsed = async ({ sql }: Connection, keys: readonly ApiKeyId[
     with due as (
       select k.tenant_id, k.id
       from unnest(${ints(keys.map(({ tenantId }) => tenantId))}::int[], ${texts(keys.map(({ id }) => id))}::uuid[])
-        as u (tenant_id, id) join api_keys k using (tenant_id, id)
+        as u (tenant_id, id)
+        join api_keys k on k.tenant_id = u.tenant_id and k.id = u.id
       where k.last_used_at is null or k.last_used_at < now() - interval '1 minute'
       for no key update of k skip locked)
     update api_keys k set last_used_at = now() from due d where k.tenant_id = d.tenant_id and k.id = d.id`

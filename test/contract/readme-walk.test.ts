@@ -34,7 +34,17 @@ const WALKS = {
 }
 
 /** Pages about what nobody can walk here, such as the restore of a database, or what tests of their own show: they have no shell block. */
-const WITHOUT_BLOCKS = ['docs/cli.md', 'docs/restore.md', 'docs/retention.md', 'docs/sdk.md', 'docs/worker-api.md']
+const WITHOUT_BLOCKS = [
+  'docs/audit.md',
+  'docs/cli.md',
+  'docs/limits.md',
+  'docs/observability.md',
+  'docs/restore.md',
+  'docs/retention.md',
+  'docs/sdk.md',
+  'docs/security.md',
+  'docs/worker-api.md',
+]
 
 /** Blocks that are not walked, by how they begin: this test starts what they start, on ports and with a secret of its own. */
 const STARTED_HERE = [

@@ -111,7 +111,8 @@ faultTest(
   async (fault) => {
     const testDatabase = await createTestDatabase()
     const database = openDatabase({ url: testDatabase.url, size: 1, name: 'f27', statementMs: PLANT_MS })
-    const reader = openDatabase({ url: testDatabase.url, size: 1, name: 'f27 snapshot' })
+    // its transaction is meant to stand still
+    const reader = openDatabase({ url: testDatabase.url, size: 1, name: 'f27 snapshot', silenceMs: PLANT_MS })
     try {
       await fault.each(async () => {
         await plant(database)

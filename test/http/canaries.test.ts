@@ -15,6 +15,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { ERROR_CODES } from '../../src/domain/errors.ts'
 import { HIDDEN } from '../../src/domain/hidden-values.ts'
 import { SCOPES } from '../../src/domain/scope.ts'
+import { EVENT_STREAM } from '../../src/http/event-stream.ts'
 import { DEFAULT_TENANT_ID } from '../../src/services/principal.ts'
 import { insertApiKey } from '../../src/storage/api-keys.ts'
 import { openDatabase } from '../../src/storage/database.ts'
@@ -185,8 +186,18 @@ const ask = async (
     },
     ...(body !== undefined && { body: typeof body === 'string' ? body : JSON.stringify(body) }),
   })
-  const text = await answer.text()
+  const text = headers.accept === EVENT_STREAM ? await readStream(answer) : await answer.text()
   return { status: answer.status, text, all: `${JSON.stringify([...answer.headers])} ${text}` }
+}
+/** As far as it tells what has happened: then it waits for more. */
+const readStream = async ({ body }: Response): Promise<string> => {
+  const decoder = new TextDecoder()
+  let text = ''
+  for await (const chunk of body ?? []) {
+    text += decoder.decode(chunk as Uint8Array, { stream: true })
+    if (text.includes('event: progress')) break
+  }
+  return text
 }
 /** Asks, and keeps what is said for the search. */
 const heard = async (...[method, url, options]: Parameters<typeof ask>): Promise<{ status: number; text: string }> => {

@@ -94,7 +94,7 @@ describe('a token', () => {
   it.each(['rsa', 'ec', 'ed'])('signed with a published key (%s) is its caller', async (by) => {
     const edge = await open()
     expect(await ask(edge, await sign({}, { by }))).toMatchObject({ status: 200 })
-    expect(callerOf(edge)).toEqual({ tenantId: 7, name: 'alice', scopes: ['operations:read'] })
+    expect(callerOf(edge)).toMatchObject({ tenantId: 7, name: 'alice', scopes: ['operations:read'] })
     await edge.app.close()
   })
 
@@ -107,7 +107,7 @@ describe('a token', () => {
       permissions: ['operations:read', 'replay'],
     }
     expect(await ask(edge, await sign(claims))).toMatchObject({ status: 200 })
-    expect(callerOf(edge)).toEqual({ tenantId: 7, name: 'a@acme.example', scopes: ['operations:read', 'replay'] })
+    expect(callerOf(edge)).toMatchObject({ tenantId: 7, name: 'a@acme.example', scopes: ['operations:read', 'replay'] })
     await edge.app.close()
   })
 

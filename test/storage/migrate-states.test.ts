@@ -261,7 +261,7 @@ test('states are text with a CHECK, not enum types: a new one is used in the tra
 test('keys of before the fine scopes keep exactly their rights, and processes of before still know them', async () => {
   const url = await createEmpty()
   const sql = postgres(url, { max: 1, onnotice: () => {} })
-  const BEFORE = 14
+  const BEFORE = 15
   const keys: Record<string, string[]> = {
     reader: ['read'],
     all: ['read', 'write', 'operate', 'admin', 'work'],
@@ -286,7 +286,7 @@ test('keys of before the fine scopes keep exactly their rights, and processes of
     expect(fine.get('reader')).toEqual(['operations:read', 'ledger:read', 'metrics:read'])
     expect(fine.get('all')).toEqual(TENANT_SCOPES)
     expect(fine.get('worker')).toEqual(['work'])
-    expect(fine.get('odd')).toEqual(['types:admin'])
+    expect(fine.get('odd')).toEqual(['types:admin', 'audit:read'])
     expect(fine.get('none')).toEqual([])
     for (const { name, scopes } of rows) expect(scopes).toEqual(expect.arrayContaining(keys[name] ?? []))
     const [bulk] = await sql<{ scopes: string[] }[]>`select requester_scopes as scopes from bulk_actions`

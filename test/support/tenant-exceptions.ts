@@ -4,6 +4,7 @@ export const TENANT_TABLES: ReadonlySet<string> = new Set([
   'api_keys',
   'artifact_workspaces',
   'artifacts',
+  'audit_entries',
   'bulk_action_targets',
   'bulk_actions',
   'callback_inbox',
@@ -31,7 +32,12 @@ export const OVER_ALL_TENANTS: ReadonlyMap<string, readonly string[]> = new Map(
   ['who is asking is not known yet: the key says which tenant it is', ['storage/api-keys.ts findApiKey']],
   [
     'of the operator, on the command line, who has the database',
-    ['storage/api-keys.ts listApiKeys', 'storage/api-keys.ts revokeApiKey', 'storage/restores.ts recordRestore'],
+    [
+      'storage/api-keys.ts listApiKeys',
+      'storage/api-keys.ts revokeApiKey',
+      'storage/api-keys.ts rotateApiKey',
+      'storage/restores.ts recordRestore',
+    ],
   ],
   [
     'the signature of a download link is the right to it, and names the artifact alone',
@@ -74,6 +80,7 @@ export const OVER_ALL_TENANTS: ReadonlyMap<string, readonly string[]> = new Map(
   [
     'housekeeping forgets by age, whosever it was',
     [
+      'storage/audit.ts purgeAudit',
       'storage/housekeeping.ts forgetOldCallbacks',
       'storage/housekeeping.ts forgetOldDryRuns',
       'storage/housekeeping.ts forgetUnusedPreflights',

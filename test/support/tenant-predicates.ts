@@ -74,7 +74,7 @@ const comparisons = ({ scope, table, alias }: Found): (string | null)[] => {
     [`${alias ?? table}\\.`, scope],
   ] as const) {
     // behind these it is held in one case of several
-    const column = `(?<![.\\w]|\\bthen |\\bor \\()${name}${TENANT}\\b`
+    const column = `(?<![.\\w]|\\bthen |\\bor \\(?)${name}${TENANT}\\b`
     const other = '([a-z_]+)\\.tenant_id\\b'
     for (const [, behind = ''] of text.matchAll(new RegExp(`${column} ?= ?(.{1,40})`, 'gi'))) {
       // `coalesce` stands for "or any"
@@ -88,6 +88,8 @@ const comparisons = ({ scope, table, alias }: Found): (string | null)[] => {
       `\\( ?${column}, [^()]*\\) ?(=|in\\b)`,
       // rows that are made
       `^ ?(?:(?:as )?${alias} )?\\([^()]*(?<![.\\w])${TENANT}\\b[^()]*\\) ?(select|values|overriding)`,
+      // rows that the database makes of a tenant and an entry
+      `^ select a\\.\\* from .*\\baudit_row\\(`,
     ]
     if (held.some((pattern) => new RegExp(pattern, 'i').test(scope))) compared.push(null)
   }

@@ -107,6 +107,7 @@ describe('a statement is held to a tenant', () => {
     ['select 1 from operations where case when $1 then tenant_id = $2 else true end', ['operations']],
     ['select 1 from operations where (tenant_id, id) > ($1, $2)', ['operations']],
     ['select 1 from artifacts where id = $1 or (tenant_id = $2 and operation_id = $3)', ['artifacts']],
+    ['select 1 from operations where ($1::int is null or tenant_id = $1::int)', ['operations']],
     ['insert into effects (effect_key) values ($1)', ['effects']],
   ])('not by %s', (text, unheld) => expect(tables(text)).toEqual(unheld))
 })
