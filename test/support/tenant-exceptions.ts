@@ -108,7 +108,7 @@ export const SERVICE_TABLES: ReadonlyMap<string, readonly string[]> = new Map([
 
 /** Reason → unique indexes and keys of tenants' tables whose first column is another one. */
 export const KEYS_WITHOUT_TENANT: ReadonlyMap<string, readonly string[]> = new Map([
-  ['a key is looked up by its hash before its tenant is known', ['api_keys_hash']],
+  ['a key is looked up by its hash before its tenant is known', ['api_keys_hash', 'api_keys_previous_hash']],
 ])
 
 /** Reason → further indexes of tenants' tables whose first column is another one. */
