@@ -68,8 +68,8 @@ const { metafile } = await build({
   plugins: [keepPlaces],
   sourcemap: 'linked',
   sourcesContent: false,
-  // names of classes and functions appear in errors and logs
-  keepNames: true,
+  // nothing is minified, so classes and functions have their names without a call that sets them on every closure
+  keepNames: false,
   // CommonJS of node_modules asks for what Node brings
   banner: {
     js: "import { createRequire as _createRequire } from 'node:module'; const require = _createRequire(import.meta.url)",

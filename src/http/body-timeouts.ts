@@ -6,12 +6,13 @@ import { REQUEST_TIMEOUT_MS } from './limits.ts'
  * connection is answered and closed as Node would have done.
  */
 export const endSlowBodies = (app: FastifyInstance): void => {
-  app.addHook('preParsing', async ({ raw, routeOptions, method }) => {
-    if (routeOptions.config.readsStream || method === 'GET' || method === 'HEAD') return
+  app.addHook('preParsing', ({ raw, routeOptions, method }, _reply, _payload, done) => {
+    if (routeOptions.config.readsStream || method === 'GET' || method === 'HEAD') return done()
     const timer = setTimeout(() => {
       const error = Object.assign(new Error('the body did not arrive in time'), { code: 'ERR_HTTP_REQUEST_TIMEOUT' })
       app.server.emit('clientError', error, raw.socket)
     }, REQUEST_TIMEOUT_MS)
     for (const event of ['end', 'close']) raw.once(event, () => clearTimeout(timer))
+    done()
   })
 }

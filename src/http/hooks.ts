@@ -83,8 +83,9 @@ export const addHooks = (
     if (request.headers['content-encoding'] !== undefined && request.headers['content-encoding'] !== 'identity')
       throw new AppError('unsupported-media-type', 'Bodies with a Content-Encoding are not read; send it plain')
   })
-  app.addHook('preValidation', async (request) => {
+  app.addHook('preValidation', (request, _reply, done) => {
     if (request.routeOptions.config.bodyOptional) request.body ??= {}
+    done()
   })
 }
 

@@ -49,9 +49,10 @@ export class Metrics {
 
   /** Routes are named by their pattern, so that ids never become label values. */
   watch(app: FastifyInstance): void {
-    app.addHook('onResponse', async (request, reply) => {
+    app.addHook('onResponse', (request, reply, done) => {
       const route = request.routeOptions.url ?? 'none'
       this.#durations.observe({ method: request.method, route, status: reply.statusCode }, reply.elapsedTime / 1000)
+      done()
     })
   }
 

@@ -1,4 +1,3 @@
-import helmet from '@fastify/helmet'
 import swagger from '@fastify/swagger'
 import swaggerUi from '@fastify/swagger-ui'
 import Fastify, { type FastifyReply, type FastifyRequest, LogController } from 'fastify'
@@ -25,6 +24,7 @@ import {
 } from './limits.ts'
 import { Metrics } from './metrics.ts'
 import { requestIdOf } from './request-ids.ts'
+import { RequestLog } from './request-log.ts'
 import { addArtifactRoutes } from './routes/artifacts.ts'
 import { addAuditRoute } from './routes/audit.ts'
 import { addBulkActionRoutes } from './routes/bulk-actions.ts'
@@ -43,7 +43,7 @@ import { addServiceRoutes } from './routes/service.ts'
 import { addUploadRoutes } from './routes/uploads.ts'
 import { addWebhookDeliveryRoutes } from './routes/webhook-deliveries.ts'
 import { addWorkRoutes } from './routes/work.ts'
-import { SECURITY_OPTIONS } from './security-headers.ts'
+import { addSecurityHeaders } from './security-headers.ts'
 import { makeClientErrorHandler, watchSockets } from './socket-errors.ts'
 import { openTokenVerifier } from './tokens.ts'
 import { traceRequests } from './trace-context.ts'
@@ -81,6 +81,7 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
     },
     trustProxy: trustedProxies.length > 0 && [...trustedProxies],
     genReqId: requestIdOf,
+    childLoggerFactory: (log, bindings) => new RequestLog(log, bindings),
     requestIdHeader: false,
     // While closing, what still arrives on open connections is served; Fastify's refusal would be no problem+json.
     return503OnClosing: false,
@@ -117,7 +118,7 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
   metrics.watch(app)
   traceRequests(app, deps.tracing)
   // before the hooks that refuse: what they refuse has the headers too
-  await app.register(helmet, SECURITY_OPTIONS)
+  addSecurityHeaders(app)
   const { jwt = null } = deps.config
   const tokens = jwt === null ? null : await openTokenVerifier(jwt)
   addHooks(app, { ...deps, tokens, scrapers: new KnownScrapers() }, allowed)

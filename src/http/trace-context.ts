@@ -26,7 +26,7 @@ const isWrite = ({ method, is404 }: FastifyRequest): boolean =>
 export const traceRequests = (app: FastifyInstance, tracing: Tracing | undefined): void => {
   const spans = new WeakMap<FastifyRequest, Span>()
   app.decorateRequest('traceparent', null)
-  app.addHook('onRequest', async (request) => {
+  app.addHook('onRequest', (request, _reply, done) => {
     request.traceparent = traceparentOf(request.headers.traceparent)
     if (tracing && isWrite(request)) {
       const route = request.routeOptions.url ?? 'none'
@@ -39,11 +39,13 @@ export const traceRequests = (app: FastifyInstance, tracing: Tracing | undefined
       request.traceparent = span.traceparent ?? request.traceparent
     }
     if (request.traceparent !== null) request.log = request.log.child({ trace_id: traceIdOf(request.traceparent) })
+    done()
   })
   if (!tracing) return
-  app.addHook('onResponse', async (request, reply) => {
+  app.addHook('onResponse', (request, reply, done) => {
     const span = spans.get(request)
     span?.set({ 'http.response.status_code': reply.statusCode })
     span?.end(reply.statusCode >= 500 ? 'error' : 'ok')
+    done()
   })
 }

@@ -3,29 +3,7 @@ import type { Stored, Submission } from '../storage/submissions.ts'
 
 /** The operation as it stands at its commit: nobody has seen it yet, so it need not be read back. */
 export const acceptedState = (submission: Submission, stored: Stored): OperationState => ({
-  ...NOTHING_DONE,
-  tenantId: submission.tenantId,
-  id: submission.id,
-  type: submission.type,
-  typeVersion: submission.typeVersion,
-  codeVersion: submission.codeVersion,
-  status: submission.status,
-  itemsTotal: submission.items.length,
-  requestedBy: submission.requestedBy,
-  reason: submission.reason,
-  labels: submission.labels,
-  priority: submission.priority,
-  risk: submission.risk,
-  stopIf: submission.stopIf,
-  runAfter: stored.runAfter,
-  deadlineAt: stored.deadlineAt,
-  approvalRequired: submission.approvalRequired,
-  callbackUrl: submission.callbackUrl,
-  createdAt: stored.createdAt,
-  now: stored.createdAt,
-})
-
-const NOTHING_DONE = {
+  // written out: an object of this size that is spread from another one is ten times slower to make
   version: 1,
   applied: 0,
   skipped: 0,
@@ -65,4 +43,23 @@ const NOTHING_DONE = {
   completedAt: null,
   itemsPurgedAt: null,
   ledgerPurgedAt: null,
-} satisfies Partial<OperationState>
+  tenantId: submission.tenantId,
+  id: submission.id,
+  type: submission.type,
+  typeVersion: submission.typeVersion,
+  codeVersion: submission.codeVersion,
+  status: submission.status,
+  itemsTotal: submission.items.length,
+  requestedBy: submission.requestedBy,
+  reason: submission.reason,
+  labels: submission.labels,
+  priority: submission.priority,
+  risk: submission.risk,
+  stopIf: submission.stopIf,
+  runAfter: stored.runAfter,
+  deadlineAt: stored.deadlineAt,
+  approvalRequired: submission.approvalRequired,
+  callbackUrl: submission.callbackUrl,
+  createdAt: stored.createdAt,
+  now: stored.createdAt,
+})
