@@ -6,6 +6,7 @@ import type { Principal } from './principal.ts'
 import type { PulseReader } from './type-pulse.ts'
 import type { OperationView } from './views.ts'
 
+/** What waits for a read makes the next one larger, and cheaper for each. */
 const LANES = 1
 const BATCH_MAX = 256
 const QUEUE_MAX = 20_000
