@@ -449,7 +449,7 @@ test.each<[string, number, (at: At) => Promise<unknown>]>([
     'what no worker goes on with',
     400,
     async ({ connection: c }) => {
-      expect(await readOpenCheckpoints(c, FIRST_CHECKPOINT, 100)).toHaveLength(100)
+      expect(await readOpenCheckpoints(c, FIRST_CHECKPOINT, 100, 60_000)).toHaveLength(100)
       await readRunners(c, 60_000)
     },
   ],
