@@ -9,6 +9,9 @@
  * A worker claims shards of its own types and versions only, in a form that it knows, and leaves the others alone. What no worker
  * can go on with would then wait without a word. So it is paused, and told why: nobody guesses what an older item means to a
  * newer type, and it does not fail, as nothing is wrong with it.
+ *
+ * Of two versions of a type the newer one is the judge: who has an older one may be what is left of a fleet that is being
+ * upgraded, and cannot know that nobody comes. After a real step back the operation waits, and shows `no_worker`.
  */
 
 /** What this version writes, and the newest that it understands. */
@@ -22,7 +25,7 @@ export interface Checkpoint {
 }
 
 type Incompatibility =
-  /** Its items were checked for another version of the type than the one that is installed. */
+  /** Its items were checked for an older version of the type than the one that is installed. */
   | { because: 'type-version'; detail: string }
   /** A newer version of opledger has written it. */
   | { because: 'schema'; detail: string }
@@ -31,8 +34,8 @@ const WAY_OUT =
   'start a worker that can and resume it, or cancel it and replay what is left, which begins anew with what is installed'
 
 /**
- * Why nobody goes on from a checkpoint; null: somebody does, or it is not for this worker to say.
- * `installed`: the version of the type in this worker. `running`: the newest form of checkpoint that any worker knows, seen
+ * Why nobody goes on from a checkpoint; null: somebody does, or it is not for this process to say.
+ * `installed`: the version of the type in this process. `running`: the newest form of checkpoint that any worker knows, seen
  * lately, that has the type in the checkpoint's version; null: there is none.
  */
 export const incompatibility = (
@@ -40,7 +43,7 @@ export const incompatibility = (
   installed: number | null,
   running: number | null,
 ): Incompatibility | null => {
-  if (installed === null) return null
+  if (installed === null || installed < typeVersion) return null
   if (running !== null && running >= schemaVersion) return null
   if (schemaVersion > CHECKPOINT_SCHEMA) {
     return {
@@ -48,7 +51,7 @@ export const incompatibility = (
       detail: `its checkpoint has form ${schemaVersion}, which a newer version of opledger has written, and no worker that is running knows more than form ${Math.max(running ?? 0, CHECKPOINT_SCHEMA)}: ${WAY_OUT}`,
     }
   }
-  if (installed !== typeVersion) {
+  if (installed > typeVersion) {
     return {
       because: 'type-version',
       detail: `it was accepted with version ${typeVersion} of ${type}, version ${installed} is installed, and no worker that is running has version ${typeVersion}: ${WAY_OUT}`,

@@ -1,5 +1,6 @@
 import { createHash, randomBytes } from 'node:crypto'
 import type { AuditAuthor } from '../domain/audit.ts'
+import { ConfigurationError } from '../domain/errors.ts'
 import type { Scope } from '../domain/scope.ts'
 import { insertApiKey, type KeyChoice, revokeApiKey, rotateApiKey } from '../storage/api-keys.ts'
 import { recordAudit } from '../storage/audit.ts'
@@ -8,15 +9,18 @@ import { auditEntry, UNNAMED } from './audit.ts'
 import { DEFAULT_TENANT_ID } from './principal.ts'
 
 const KEY_BYTES = 32
-/** Of a key, in the audit. */
-const NAME_CHARS_MAX = 200
+/** As of everybody who acts: it stands with what the key does, and in the audit. */
+const NAME_BYTES_MAX = 255
 
 /** How keys are stored and looked up: the hex SHA-256. A random key needs no salt and no slow hash. */
 export const hashApiKey = (key: string): string => createHash('sha256').update(key).digest('hex')
 
 const newSecret = (): string => `opl_${randomBytes(KEY_BYTES).toString('base64url')}`
 
-/** Makes a key. It is shown once, by the caller, and is nowhere afterwards. */
+/**
+ * Makes a key. It is shown once, by the caller, and is nowhere afterwards.
+ * @throws ConfigurationError for a name that is empty or too long
+ */
 export const createApiKey = async (
   database: Database,
   {
@@ -25,11 +29,15 @@ export const createApiKey = async (
   }: { tenantId?: number; name: string; scopes: readonly Scope[]; expiresInDays: number | null },
   author: AuditAuthor = UNNAMED,
 ): Promise<{ id: string; key: string }> => {
+  const bytes = Buffer.byteLength(key.name)
+  if (bytes < 1 || bytes > NAME_BYTES_MAX) {
+    throw new ConfigurationError(`--name: must have 1 to ${NAME_BYTES_MAX} bytes, and has ${bytes}`)
+  }
   const secret = newSecret()
   const id = await database.transaction(async (connection) => {
     const id = await insertApiKey(connection, { ...key, tenantId, keyHash: hashApiKey(secret) })
     const details = {
-      name: key.name.slice(0, NAME_CHARS_MAX),
+      name: key.name,
       scopes: key.scopes.join(' '),
       expires_in_days: key.expiresInDays ?? 'never',
     }

@@ -50,7 +50,8 @@ export const claimWork = async (
       host: request.host,
       pid: request.pid,
       codeVersion: request.codeVersion,
-      types: request.types.map(({ name, version }) => `${name}@${version}`),
+      // of the others nothing is handed out: their operations must not look as if somebody came for them
+      types: types.map(({ name, version }) => `${name}@${version}`),
       beatMs: REMOTE_BEAT_MS,
       tenantId,
       audit: ticket === asked ? null : registration(principal, ticket, request),

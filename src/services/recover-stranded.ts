@@ -14,14 +14,14 @@ export interface StrandedType {
 }
 
 /**
- * Explains what workers with another version of a type left behind when they went, where nobody with that version comes for
+ * Explains what workers with another version of a type left behind in a tenant when they went, where nobody with that version comes for
  * it: what was in flight becomes `uncertain`, and a shard that is told to stop is done, so that a pause or a cancel comes to its
  * end. Nothing is run. Answers with the number of shards that it looked after.
  */
 export const recoverStrandedShards = async (
   context: Pick<ServiceContext, 'database' | 'wakeUps'>,
   stranded: readonly StrandedType[],
-  { workerId, limit }: { workerId: string; limit: number },
+  { workerId, tenantId, limit }: { workerId: string; tenantId: number; limit: number },
 ): Promise<number> => {
   if (stranded.length === 0) return 0
   const runnable = stranded.map(({ type, version }) => ({
@@ -33,7 +33,7 @@ export const recoverStrandedShards = async (
     codeVersion: type.codeVersion,
   }))
   const claimed = await context.database.query((connection) =>
-    claimExpiredShards(connection, { workerId, types: runnable, limit, unexplained: true }),
+    claimExpiredShards(connection, { workerId, types: runnable, limit, tenantId, unexplained: true }),
   )
   const types = new Map(stranded.map(({ type }) => [type.name, type]))
   for (const lease of claimed) {

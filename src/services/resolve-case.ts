@@ -168,11 +168,15 @@ const resolveElsewhere = async (
     ords: [found.ord],
     // the move has told of it
     audit: moved ? null : resolutionAudit(principal, found, request),
+    said: request.resolution,
   })
   // where the evidence was this person's, they won, also when the reconciler has closed the case from it since
   if (closed === 0) return moved
   context.wakeUps.send('work')
   context.wakeUps.send('change')
   await settleOperation(context, shard.tenantId, shard.operationId)
-  return true
+  if (moved) return true
+  // somebody else's evidence has closed it: they are right where it says the same, and else are told what it says
+  const now = await context.database.query((connection) => readCase(connection, shard.tenantId, found.id))
+  return now?.resolution === request.resolution
 }

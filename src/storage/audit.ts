@@ -12,21 +12,24 @@ import type { Connection, Sql } from './connection.ts'
 import type { Database } from './database.ts'
 import { auditEntries } from './schema.ts'
 
-/** For `audit_row`. */
+/** For `audit_row`. What PostgreSQL stores in no text (U+0000, half of a pair that was cut) becomes U+FFFD: it undoes no write. */
 export const auditJson = (entry: AuditEntry | null | undefined): string | null =>
   entry
-    ? JSON.stringify({
-        actor: entry.actor,
-        auth: entry.auth,
-        scope: entry.scope,
-        action: entry.action,
-        subject_kind: entry.subjectKind,
-        subject_id: entry.subjectId,
-        reason: entry.reason,
-        request_id: entry.requestId,
-        trace_id: entry.traceId,
-        details: entry.details,
-      })
+    ? JSON.stringify(
+        {
+          actor: entry.actor,
+          auth: entry.auth,
+          scope: entry.scope,
+          action: entry.action,
+          subject_kind: entry.subjectKind,
+          subject_id: entry.subjectId,
+          reason: entry.reason,
+          request_id: entry.requestId,
+          trace_id: entry.traceId,
+          details: entry.details,
+        },
+        (_name, value: unknown) => (typeof value === 'string' ? value.replace(/\0|\p{Surrogate}/gu, '\ufffd') : value),
+      )
     : null
 
 /** A statement of its own, for a transaction of several. */

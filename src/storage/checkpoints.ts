@@ -32,11 +32,11 @@ export const listCheckpointRows = (
     where tenant_id = ${tenantId} and operation_id = ${operationId} and shard > ${afterShard ?? -1}
     order by shard limit ${limit}`
 
-interface OpenCheckpoint extends Checkpoint {
+export interface OpenCheckpoint extends Checkpoint {
   tenantId: number
   operationId: string
   status: OperationStatus
-  /** A shard of it could be claimed now, by who can run it. */
+  /** Who can run it could have claimed a shard of it for so long, and nobody did. */
   isDue: boolean
 }
 
@@ -46,11 +46,12 @@ export const FIRST_CHECKPOINT: Pick<OpenCheckpoint, 'tenantId' | 'operationId'> 
   operationId: '00000000-0000-0000-0000-000000000000',
 }
 
-/** A page of operations that are not over, over all tenants, with what has written their checkpoints. */
+/** A page of operations that are not over, over all tenants, with what has written their checkpoints; due: for `dueForMs`. */
 export const readOpenCheckpoints = (
   { sql }: Connection,
   after: Pick<OpenCheckpoint, 'tenantId' | 'operationId'>,
   limit: number,
+  dueForMs: number,
 ): Promise<OpenCheckpoint[]> =>
   sql<OpenCheckpoint>`
     select o.tenant_id as "tenantId", o.id as "operationId", o.status, o.type, o.type_version as "typeVersion",
@@ -60,19 +61,24 @@ export const readOpenCheckpoints = (
       where completed_at is null and (tenant_id, id) > (${after.tenantId}::int, ${after.operationId}::uuid)
       order by tenant_id, id limit ${limit}) o, lateral (
       select max(schema_version) as schema_version,
-        bool_or(state = 'ready' and run_at <= now() or state = 'leased' and lease_expires_at < now()) as due
-      from operation_shards where tenant_id = o.tenant_id and operation_id = o.id and state <> 'done') s
+        bool_or(state = 'ready' and run_at <= t.since or state = 'leased' and lease_expires_at < t.since) as due
+      from operation_shards, (select now() - ${dueForMs} * interval '1 ms' as since) t
+      where tenant_id = o.tenant_id and operation_id = o.id and state <> 'done') s
     order by o.tenant_id, o.id`
 
-/**
- * By `name@version` of a type: the newest form of checkpoint that a worker knows which has it, of those seen within
- * `seenWithinMs`. One that has just drained counts: it is being started again, as a rule.
- */
-export const readRunners = async ({ sql }: Connection, seenWithinMs: number): Promise<Map<string, number>> => {
-  const rows = await sql<{ type: string; newest: number }>`
-    select t.type, max(w.checkpoint_schema) as newest
+/** The newest form of checkpoint that a worker knows which takes work of this tenant and has the type, as `name@version`; null: none. */
+export type Runners = (tenantId: number, type: string) => number | null
+
+/** Of workers that were seen within `seenWithinMs`. One that has just drained counts: it is being started again, as a rule. */
+export const readRunners = async ({ sql }: Connection, seenWithinMs: number): Promise<Runners> => {
+  const rows = await sql<{ tenantId: number | null; type: string; newest: number }>`
+    select w.tenant_id as "tenantId", t.type, max(w.checkpoint_schema) as newest
     from workers w, lateral jsonb_array_elements_text(w.types) as t (type)
     where w.last_seen_at > now() - ${seenWithinMs} * interval '1 ms'
-    group by t.type`
-  return new Map(rows.map(({ type, newest }) => [type, newest]))
+    group by w.tenant_id, t.type`
+  const known = new Map(rows.map(({ tenantId, type, newest }) => [`${tenantId ?? ''} ${type}`, newest]))
+  return (tenantId, type) => {
+    const found = [known.get(` ${type}`), known.get(`${tenantId} ${type}`)].filter((newest) => newest !== undefined)
+    return found.length === 0 ? null : Math.max(...found)
+  }
 }

@@ -17,7 +17,7 @@ export type Sql = <T extends object = Row>(
 export interface TransactionConnection {
   /** Runs at once; statements not awaited are pipelined in order. */
   readonly sql: Sql
-  /** Several statements in one text, without parameters: migrations. */
+  /** As text, without parameters and never prepared: several statements at once, and the frame of a transaction. */
   readonly script: (text: string) => Promise<void>
 }
 
@@ -80,11 +80,18 @@ export const openSlot = (options: SlotOptions): Slot => {
   return Object.assign(life, { client, connection: { ...statementsOn(life, client), db }, connected: false })
 }
 
-const statementsOn = (life: Life, client: postgres.Sql): TransactionConnection => ({
+type Query = postgres.PendingQuery<postgres.Row[]>
+
+const statementsOn = (
+  life: Life,
+  client: postgres.Sql,
+  prepare: (query: Query) => Query = (query) => query,
+): TransactionConnection => ({
   sql: <T extends object>(strings: TemplateStringsArray, ...parameters: readonly Parameter[]) => {
     if (!life.alive) return Promise.reject(lost())
+    const query = prepare(client(strings, ...(parameters as never[])))
     // execute() starts it now, awaited or not: that is what pipelines a transaction in one round trip
-    return answered(life, client(strings, ...(parameters as never[])).execute() as unknown as Promise<T[]>)
+    return answered(life, query.execute() as unknown as Promise<T[]>)
   },
   script: async (text) => {
     if (!life.alive) throw lost()
@@ -102,12 +109,25 @@ const answered = <T>(life: Life, statement: Promise<T>): Promise<T> =>
     statement.finally(settled).then(resolve, reject)
   })
 
+/**
+ * postgres.js sends a statement whose plan the server has lost (database-faults.ts) once more, behind all that left with it: behind
+ * the COMMIT too, and then it stands alone, without the lock that was to come before it. Here it fails, and its transaction with
+ * it. The driver notes the error in `retried` before it repeats, and passes over what is cancelled.
+ */
+const neverRepeated = (query: Query): Query =>
+  Object.defineProperty(query, 'retried', {
+    set(error: unknown) {
+      const { reject } = Object.assign(this as { reject(error: unknown): void }, { cancelled: true })
+      reject(error)
+    },
+  })
+
 /** The statements of a transaction: on the slot's connection and on no other one. */
 export const reserve = async (slot: Slot): Promise<TransactionConnection & { release(): void }> => {
   if (!slot.alive) throw lost()
   const reserved = await slot.client.reserve()
   return {
-    ...statementsOn(slot, reserved),
+    ...statementsOn(slot, reserved, neverRepeated),
     release: () => {
       if (slot.alive) reserved.release()
     },
@@ -128,10 +148,13 @@ export const setLimits = async ({ sql }: Connection, options: SlotOptions): Prom
 }
 
 export const watchSilence = (slot: Slot, ms: number): void => {
-  slot.silence = setTimeout(() => {
-    discard(slot)
-    for (const reject of slot.unanswered) reject(lost())
-  }, ms)
+  slot.silence = setTimeout(() => giveUp(slot), ms)
+}
+
+/** Ends the connection now: what is unanswered is told so, and nothing reaches it any more. */
+export const giveUp = (slot: Slot): void => {
+  discard(slot)
+  for (const reject of slot.unanswered) reject(lost())
 }
 
 export const stopWatching = (slot: Slot): void => {

@@ -3,12 +3,15 @@ import { AppError } from '../domain/errors.ts'
 
 const CAUSES_MAX = 5
 
-const codeOf = (error: unknown): string => {
+/** The error that has a code of its own, which may be the cause of another one. */
+const originOf = (error: unknown): { code: string; routine?: unknown } | null => {
   for (let e = error, depth = 0; e instanceof Error && depth < CAUSES_MAX; e = e.cause, depth++) {
-    if (!(e instanceof AppError) && 'code' in e && typeof e.code === 'string') return e.code
+    if (!(e instanceof AppError) && 'code' in e && typeof e.code === 'string') return e as Error & { code: string }
   }
-  return ''
+  return null
 }
+
+const codeOf = (error: unknown): string => originOf(error)?.code ?? ''
 
 /** The SQLSTATE of a database error, or the code of a connection error, or ''. */
 export const faultCode = codeOf
@@ -39,8 +42,16 @@ export const isDatabaseFault = (error: unknown): boolean => {
   return /^(08|53|57|58)/.test(code) || code === '25006' || code === '25P03' || code === '28000' || code === '3D000'
 }
 
-/** The transaction was rolled back as a whole and may be repeated as a whole: serialisation, deadlock, lock timeout. */
-export const isRetryable = (error: unknown): boolean => ['40001', '40P01', '55P03'].includes(codeOf(error))
+/**
+ * The connection has lost a statement that was prepared on it (a pooler gave it another server), or has it for a table as it was
+ * before a migration. PostgreSQL tells the latter from other things that are not supported (0A000) by where it was found only.
+ */
+export const isPlanLost = (error: unknown): boolean =>
+  codeOf(error) === '26000' || (codeOf(error) === '0A000' && originOf(error)?.routine === 'RevalidateCachedQuery')
+
+/** The transaction was rolled back as a whole and may be repeated as a whole: serialisation, deadlock, lock timeout, a lost plan. */
+export const isRetryable = (error: unknown): boolean =>
+  ['40001', '40P01', '55P03'].includes(codeOf(error)) || isPlanLost(error)
 
 /** Faults that say nothing about the item at work: they abort a batch, they never fail an item. */
 export const abortsBatch = (error: unknown): boolean =>

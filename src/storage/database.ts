@@ -17,6 +17,8 @@
  * that describes a statement it does not know yet, those behind it wait, and a client that is not reserved would send them
  * to the connection that replaces a lost one, each alone. A reserved one forgets them; here they are rejected. So no
  * statement of a dead transaction can land on a new connection: neither after a cut, nor after a lost COMMIT reply.
+ * A statement of a transaction is never sent again by itself: what a pooler or a migration took the plan of fails, and the whole
+ * is repeated on a new connection.
  * A COMMIT whose reply was lost surfaces as `database-unavailable`: the caller re-reads before it acts. So does what stays in
  * the way of a transaction (40001, 40P01, 55P03) after all its tries: it says nothing about the work, and is nobody's bug.
  *
@@ -27,6 +29,7 @@ import { AppError } from '../domain/errors.ts'
 import {
   type Connection,
   discard,
+  giveUp,
   lost,
   openSlot,
   reserve,
@@ -39,7 +42,7 @@ import {
   type TransactionConnection,
   watchSilence,
 } from './connection.ts'
-import { isDatabaseFault, isRetryable } from './database-faults.ts'
+import { isDatabaseFault, isPlanLost, isRetryable } from './database-faults.ts'
 
 export interface Database {
   /** Autocommit statements, not repeated: one of several may have committed. */
@@ -159,6 +162,8 @@ export const openDatabase = (options: DatabaseOptions): Database => {
   }
 
   const translated = (slot: Slot, error: unknown): unknown => {
+    // there may be more that it does not know any more: a new one knows what it has
+    if (isPlanLost(error)) slot.alive = false
     if (error instanceof AppError || !isDatabaseFault(error)) return error
     // a fault of the connection leaves the slot in an unknown state: never reuse it
     slot.alive = false
@@ -170,7 +175,8 @@ export const openDatabase = (options: DatabaseOptions): Database => {
     try {
       return await work(slot.connection)
     } catch (error) {
-      throw isRetryable(error) ? hindered(error) : translated(slot, error)
+      const told = translated(slot, error)
+      throw isRetryable(error) ? hindered(error) : told
     } finally {
       release(slot)
     }
@@ -193,20 +199,32 @@ export const openDatabase = (options: DatabaseOptions): Database => {
     }
   }
 
+  /**
+   * Leaves with the statement behind it. As text: prepared, it could be what a pooler has lost. Where it fails and the connection
+   * lives, that statement runs alone, as do those that left with it: the caller is told the same as after a lost COMMIT, and the
+   * slot is given up, so that nothing follows.
+   */
+  const begin = (slot: Slot, { script }: TransactionConnection): Promise<void> => {
+    const begun = script('begin').catch((error: unknown) => {
+      giveUp(slot)
+      throw lost(error)
+    })
+    begun.catch(() => {})
+    return begun
+  }
+
   const once = <T>(work: (connection: TransactionConnection) => Promise<T>): Promise<T> =>
     reserved(async (slot, connection) => {
-      const { sql } = connection
-      // leaves with the work's first statement: it fails with the connection only, and then so does that
-      const begun = sql`begin`
-      begun.catch(() => {})
+      const { script } = connection
+      const begun = begin(slot, connection)
       try {
         const result = await work(connection)
         await begun
-        await sql`commit`
+        await script('commit')
         return result
       } catch (error) {
         if (slot.alive) {
-          await sql`rollback`.catch(() => {
+          await script('rollback').catch(() => {
             slot.alive = false
           })
         }
@@ -215,18 +233,23 @@ export const openDatabase = (options: DatabaseOptions): Database => {
     })
 
   const pipelined = <T>(steps: (sql: Sql) => Steps<T>): Promise<T> =>
-    reserved(async (slot, { sql }) => {
-      const begun = sql`begin`
+    reserved(async (slot, connection) => {
+      const begun = begin(slot, connection)
       let started: Steps<T>
       try {
-        started = steps(sql)
+        started = steps(connection.sql)
       } catch (error) {
         // the transaction is open and nobody will end it: this slot is not used again
         slot.alive = false
-        begun.catch(() => {})
         throw error
       }
-      const settled = await Promise.allSettled([begun, started.lock, started.work, started.also, sql`commit`])
+      const settled = await Promise.allSettled([
+        begun,
+        started.lock,
+        started.work,
+        started.also,
+        connection.script('commit'),
+      ])
       const failed = settled.find((step) => step.status === 'rejected')
       // an error before COMMIT makes the server answer it with ROLLBACK: nothing stays open
       if (failed) throw failed.reason

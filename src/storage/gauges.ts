@@ -1,4 +1,9 @@
-/** What stands around in one tenant, or (`tenantId` null) in the whole service, over all of them. Each statement reads a bounded number of rows; a count that reaches its limit is a floor. */
+/**
+ * What stands around in one tenant, or (`tenantId` null) in the whole service, over all of them. Each statement reads a bounded
+ * number of rows; a count that reaches its limit is a floor. The two are different statements, each with a plan of its own: one
+ * that may be of any tenant is planned as if it were of all.
+ */
+import { type SQL, sql as text } from 'drizzle-orm'
 import type { Connection } from './connection.ts'
 
 const OPERATIONS_MAX = 50_000
@@ -21,14 +26,18 @@ export interface TypeGauges {
   deadLetters: number
 }
 
+/** What holds a table to the tenant. */
+const held = (tenantId: number | null): SQL => (tenantId === null ? text`true` : text`tenant_id = ${tenantId}`)
+
 /** Types with something standing around; the others are missing. */
-export const readTypeGauges = async ({ sql }: Connection, tenantId: number | null = null): Promise<TypeGauges[]> =>
-  sql<TypeGauges>`
+export const readTypeGauges = async ({ db }: Connection, tenantId: number | null): Promise<TypeGauges[]> => {
+  const isIts = held(tenantId)
+  return db.execute<TypeGauges & Record<string, unknown>>(text`
     with shard as (
-      (select type, state, run_at as since from operation_shards where state = 'ready' and (${tenantId}::int is null or tenant_id = ${tenantId}::int)
+      (select type, state, run_at as since from operation_shards where state = 'ready' and ${isIts}
         limit ${SHARDS_MAX})
       union all
-      (select type, state, lease_expires_at from operation_shards where state = 'leased' and (${tenantId}::int is null or tenant_id = ${tenantId}::int)
+      (select type, state, lease_expires_at from operation_shards where state = 'leased' and ${isIts}
         limit ${SHARDS_MAX})),
     part as (
       select type, count(*) filter (where state = 'ready') as ready, count(*) filter (where state = 'leased') as leased,
@@ -39,7 +48,7 @@ export const readTypeGauges = async ({ sql }: Connection, tenantId: number | nul
       union all
       select s.type, 0, 0, 0, null, sum(s.uncertain)::bigint, 0, 0
       from (
-        select tenant_id, id from operations where completed_at is null and (${tenantId}::int is null or tenant_id = ${tenantId}::int)
+        select tenant_id, id from operations where completed_at is null and ${isIts}
         limit ${OPERATIONS_MAX}) o
         -- by their key: a join may read the shards of all that ever ran
         cross join lateral (
@@ -48,33 +57,31 @@ export const readTypeGauges = async ({ sql }: Connection, tenantId: number | nul
       union all
       select type, 0, 0, 0, null, 0, count(*), 0
       from (
-        select type from reconciliation_cases where closed_at is null and (${tenantId}::int is null or tenant_id = ${tenantId}::int)
+        select type from reconciliation_cases where closed_at is null and ${isIts}
         limit ${CASES_MAX}) c
       group by type
       union all
       select type, 0, 0, 0, null, 0, 0, count(*)
       from (
         select type from dead_letter_standings
-        where closed_as is null and status = 'open' and (${tenantId}::int is null or tenant_id = ${tenantId}::int)
+        where closed_as is null and status = 'open' and ${isIts}
         limit ${DEAD_LETTERS_MAX}) d
       group by type)
     select type, sum(ready)::float8 as "shardsReady", sum(leased)::float8 as "shardsLeased",
       sum(expired)::float8 as "leasesExpired",
       coalesce(max(waiting), 0)::float8 as "oldestWaitingSeconds", sum(uncertain)::float8 as "uncertainItems",
       sum(cases)::float8 as "casesOpen", sum(dead)::float8 as "deadLetters"
-    from part group by type`
+    from part group by type`)
+}
 
 /** Open operations per status. */
-export const readOpenOperations = async (
-  { sql }: Connection,
-  tenantId: number | null,
-): Promise<Map<string, number>> => {
-  const rows = await sql<{ status: string; n: number }>`
+export const readOpenOperations = async ({ db }: Connection, tenantId: number | null): Promise<Map<string, number>> => {
+  const rows = await db.execute<{ status: string; n: number }>(text`
     select status, count(*)::float8 as n
     from (
-      select status from operations where completed_at is null and (${tenantId}::int is null or tenant_id = ${tenantId}::int)
+      select status from operations where completed_at is null and ${held(tenantId)}
       limit ${OPERATIONS_MAX}) o
-    group by status`
+    group by status`)
   return new Map(rows.map((row) => [row.status, row.n]))
 }
 
@@ -104,18 +111,19 @@ export const readOldestTransactionSeconds = async ({ sql }: Connection): Promise
 
 /** Deliveries that have not arrived, per state. */
 export const readWebhookDeliveries = async (
-  { sql }: Connection,
+  { db }: Connection,
   tenantId: number | null,
 ): Promise<Map<string, number>> => {
-  const rows = await sql<{ state: string; n: number }>`
+  const isIts = held(tenantId)
+  const rows = await db.execute<{ state: string; n: number }>(text`
     select state, count(*)::float8 as n
     from (
-      (select state from webhook_deliveries where state = 'pending' and (${tenantId}::int is null or tenant_id = ${tenantId}::int)
+      (select state from webhook_deliveries where state = 'pending' and ${isIts}
         limit ${WEBHOOKS_MAX})
       union all
-      (select state from webhook_deliveries where state in ('failed', 'disabled') and (${tenantId}::int is null or tenant_id = ${tenantId}::int)
+      (select state from webhook_deliveries where state in ('failed', 'disabled') and ${isIts}
         limit ${WEBHOOKS_MAX})) d
-    group by state`
+    group by state`)
   return new Map(rows.map((row) => [row.state, row.n]))
 }
 

@@ -177,10 +177,11 @@ export const readExplainedDoubts = async (
 /**
  * Closes the doubts of one shard from the effects that caused them: applied → `skipped`, or on to the next step; absent →
  * waits for a try of its own, uncharged (given up when the operation was cancelled). Answers with the number of items that were closed.
+ * `audit` tells of somebody who said that the effects are `said`: it is written where all of them are.
  */
 export const closeExplainedDoubts = (
   database: Database,
-  shard: ShardKey & Audited & { ords: readonly number[] },
+  shard: ShardKey & Audited & { ords: readonly number[]; said?: 'applied' | 'not_applied' },
 ): Promise<number> =>
   database.lockThenWork((sql) => ({
     lock: sql`
@@ -234,7 +235,8 @@ export const closeExplainedDoubts = (
         from doubt),
       audit as (
         insert into audit_entries
-        select a.* from n, audit_row(${shard.tenantId}::int, ${auditJson(shard.audit)}::text::jsonb) a where n.closed > 0)
+        select a.* from n, audit_row(${shard.tenantId}::int, ${auditJson(shard.audit)}::text::jsonb) a where n.closed > 0
+          and not exists (select from doubt where (effect = 'applied') <> (${shard.said ?? null}::text = 'applied')))
       update operation_shards s set
         version = s.version + 1, uncertain = s.uncertain - n.closed, skipped = s.skipped + n.skipped,
         failed = s.failed + n.failed, failed_transient = s.failed_transient + n.failed, waiting = s.waiting + n.waiting,

@@ -8,7 +8,7 @@ export interface WorkerPresence extends Audited {
   host: string
   pid: number
   codeVersion: string
-  /** `name@version` of each type it can run. */
+  /** `name@version` of each type it can run, and is given work of. */
   types: readonly string[]
   beatMs: number
   /** Whose worker it is; absent: it serves all of them. */
@@ -23,7 +23,9 @@ export const registerWorker = async ({ sql }: Connection, worker: WorkerPresence
       values (${worker.id}::uuid, ${worker.host}, ${worker.pid}, ${worker.codeVersion},
         ${JSON.stringify(worker.types)}::text::jsonb, ${worker.beatMs}, ${worker.tenantId ?? null}::int,
         ${CHECKPOINT_SCHEMA})
-      on conflict (id) do update set last_seen_at = clock_timestamp(), state = 'active'
+      -- a service that was upgraded since may hand out other types of its
+      on conflict (id) do update set last_seen_at = clock_timestamp(), state = 'active', types = excluded.types,
+        checkpoint_schema = excluded.checkpoint_schema
       returning tenant_id)
     insert into audit_entries select a.* from w, audit_row(w.tenant_id, ${auditJson(worker.audit)}::text::jsonb) a`
 }

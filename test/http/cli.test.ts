@@ -263,6 +263,8 @@ describe('the command line', { timeout: WALK_MS }, () => {
     expect((await run('keys', 'revoke', shown.id, '--tenant', 'acme')).code).toBe(EXIT.ok)
     expect((await run('keys', 'rotate', shown.id)).code).not.toBe(EXIT.ok)
     expect((await run('keys', 'create', '--name', 'x', '--scopes', 'root')).stderr).toContain('--scopes: "root"')
+    const long = await run('keys', 'create', '--name', 'x'.repeat(256))
+    expect([long.stdout, long.stderr]).toEqual(['', expect.stringContaining('--name: must have 1 to 255 bytes')])
   })
 
   it('shows health and incidents, and ends with their verdict', async () => {

@@ -143,7 +143,7 @@ export const resolveBy = (choice: number, verdict: Verdict): Command =>
       const doubt = pick(openCases(world), choice) as OpenDoubt
       const told = nameOf(world, doubt)
       const refusal = await real.askResolve(system, doubt.open.id ?? '', verdict)
-      agree('a resolution', refusal ?? 'done', resolve(world, doubt, verdict) ? 'done' : 'resend-in-progress')
+      agree('a resolution', refusal ?? 'done', resolve(world, doubt, verdict))
       return `a person says of ${told}: ${verdict.resolution}${verdict.retry ? ', again' : ''}${refusal ? `: ${refusal}` : ''}`
     },
   })

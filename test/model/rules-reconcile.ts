@@ -118,19 +118,22 @@ const decided = (verdict: Verdict, cancelled: boolean): Pick<Report, 'effect' | 
   }
 }
 
-/** False: the person is refused, as the effect is in flight again. */
-export const resolve = (world: World, doubt: OpenDoubt, verdict: Verdict): boolean => {
+/** `resend-in-progress`: the effect is in flight again; `case-already-resolved`: it says something else by now. */
+export type Resolved = 'done' | 'resend-in-progress' | 'case-already-resolved'
+
+export const resolve = (world: World, doubt: OpenDoubt, verdict: Verdict): Resolved => {
   const { operation, item, open } = doubt
   const effect = world.effects.get(open.effectKey)
   if (open.cause === 'duplicate_suspected' || open.cause === 'contradiction') {
     item.resolutions.push(verdict.resolution)
     item.open = null
-    return true
+    return 'done'
   }
+  const doneIf = (moved: boolean): Resolved => (moved ? 'done' : 'resend-in-progress')
   if (effect?.state === 'uncertain') world.provider.claim(effect.key, verdict.resolution)
   if (open.cause !== 'in_doubt_elsewhere') {
-    if (effect?.state !== 'uncertain') return false
-    return say(world, doubt, effect, 'operator', decided(verdict, operation.cancelled))
+    if (effect?.state !== 'uncertain') return 'resend-in-progress'
+    return doneIf(say(world, doubt, effect, 'operator', decided(verdict, operation.cancelled)))
   }
   let moved = false
   if (effect?.state === 'uncertain') {
@@ -144,9 +147,9 @@ export const resolve = (world: World, doubt: OpenDoubt, verdict: Verdict): boole
       decided(verdict, true),
     )
   }
-  if (!closeDoubts(world, [doubt])) return moved
+  if (!closeDoubts(world, [doubt])) return doneIf(moved)
   settleOperation(world, operation.id)
-  return true
+  return moved || item.resolutions.at(-1) === verdict.resolution ? 'done' : 'case-already-resolved'
 }
 
 const isExplained = (world: World, { open }: OpenDoubt): boolean => {

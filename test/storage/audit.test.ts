@@ -1,10 +1,12 @@
 /** What the database itself promises of the audit: nothing is changed, and nothing is told of what did not happen. */
+import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { AUDIT_DAYS_MIN, type AuditEntry } from '../../src/domain/audit.ts'
 import { auditRetention } from '../../src/maintenance/audit-retention.ts'
 import { createApiKey, endApiKey, renewApiKey } from '../../src/services/api-keys.ts'
 import { auditEntry } from '../../src/services/audit.ts'
-import { listAuditRows, purgeAudit } from '../../src/storage/audit.ts'
+import { derivedAudit } from '../../src/services/preflight-use.ts'
+import { listAuditRows, purgeAudit, recordAudit } from '../../src/storage/audit.ts'
 import { type Database, openDatabase } from '../../src/storage/database.ts'
 import { recordRestore } from '../../src/storage/restores.ts'
 import { requestCancel } from '../../src/storage/stops.ts'
@@ -111,6 +113,55 @@ describe('an entry', () => {
     expect(await cancel(id)).toBe(true)
     expect(await cancel(id)).toBe(false)
     expect(await list()).toMatchObject([{ action: 'operation.cancel', subjectId: id, actor: 'root@host' }])
+  })
+
+  test.each([
+    ['half of a pair of a character that was cut', '😀'.slice(0, 1)],
+    ['the other half', '😀'.slice(1)],
+    ['U+0000', '\0'],
+  ])('undoes no write for %s in a text: it becomes U+FFFD', async (_what, bad) => {
+    const id = await storeOperation(database, { items: items(1) })
+    const text = `a${bad}😀`
+    const written = await requestCancel(database, {
+      ...{ tenantId: TENANT, operationId: id, actor: 'alice', reason: null },
+      audit: {
+        ...auditEntry(
+          { ...author, actor: text, scope: text, requestId: text, traceId: text },
+          'operation.cancel',
+          ['operation', text],
+          text,
+        ),
+        details: { why: text, ok: true, count: 3 },
+      },
+    })
+    expect(written).toBe(true)
+    const kept = 'a\ufffd😀'
+    expect(await list()).toMatchObject([
+      {
+        ...{ actor: kept, scope: kept, subjectId: kept, reason: kept, requestId: kept, traceId: kept },
+        details: { why: kept, ok: true, count: 3 },
+      },
+    ])
+  })
+
+  test('of forced codes and of a key with the longest name is written, whatever stands at the border', async () => {
+    const principal = { tenantId: TENANT, name: 'alice', scopes: [] }
+    const forced = [`${'x'.repeat(299)}😀`]
+    const made = { id: randomUUID(), of: randomUUID(), targets: 1, reason: 'r' }
+    const entry = derivedAudit('operation.replay', made, principal, forced)
+    await database.query(({ sql }) => recordAudit(sql, TENANT, entry))
+    const name = `${'x'.repeat(199)}😀${'x'.repeat(52)}`
+    await createApiKey(database, { name, scopes: [], expiresInDays: null })
+    expect((await list()).map(({ details }) => details)).toMatchObject([
+      { name },
+      { forced: `${'x'.repeat(299)}\ufffd` },
+    ])
+  })
+
+  test.each(['', 'x'.repeat(256), 'é'.repeat(128)])('is of no key whose name is empty or too long', async (name) => {
+    const made = createApiKey(database, { name, scopes: [], expiresInDays: null })
+    await expect(made).rejects.toThrow(/^--name: must have 1 to 255 bytes/)
+    expect(await list()).toEqual([])
   })
 
   test('of the command line names its user: keys, and a restore, which every tenant is told of', async () => {

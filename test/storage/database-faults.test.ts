@@ -211,6 +211,93 @@ describe.each([true, false])('with prepared statements: %s', (prepare) => {
   })
 })
 
+/** What a prepared statement is lost by: each takes the plans of the one connection. */
+const LOSSES: [string, (database: Database) => Promise<unknown>][] = [
+  ['a pooler that gave the connection another server', (database) => script(database, 'deallocate all')],
+  ['a migration', () => admin`alter table shapes add column more int`],
+]
+const script = (database: Database, text: string): Promise<void> =>
+  database.query((connection) => connection.script(text))
+
+describe.each(LOSSES)('statements that were lost by %s', (_, lose) => {
+  beforeEach(() =>
+    admin.unsafe('drop table if exists shapes; create table shapes (id int); insert into shapes values (1)'),
+  )
+
+  /** Each of them notes its transaction; the plan of `first` or of `second` is for a table that changes. */
+  const noted = (sql: Sql, step: number) =>
+    sql<{ id: number }>`
+      with s as (insert into facts select pg_current_xact_id()::text, ${step}) select *, pg_current_xact_id()::text as xid from shapes`
+  const plain = (sql: Sql, step: number) => sql`insert into facts values (pg_current_xact_id()::text, ${step})`
+  const ways: Record<string, (database: Database, first: typeof plain, second: typeof plain) => Promise<unknown>> = {
+    'a transaction': (database, first, second) =>
+      database.transaction(async ({ sql }) => {
+        await first(sql, 1)
+        await second(sql, 2)
+      }),
+    'a transaction that waits for nothing in between': (database, first, second) =>
+      database.transaction(({ sql }) => Promise.all([first(sql, 1), second(sql, 2)])),
+    'a pipeline': (database, first, second) =>
+      database.lockThenWork((sql) => ({ lock: first(sql, 1), work: second(sql, 2) })),
+    'a pipeline of three': (database, first, second) =>
+      database.lockThenWork((sql) => ({ lock: first(sql, 1), work: second(sql, 2), also: plain(sql, 3) })),
+  }
+
+  test.each(
+    Object.keys(ways).flatMap((way) => [
+      [way, 'first', noted, plain] as const,
+      [way, 'second', plain, noted] as const,
+      [way, 'only', noted, noted] as const,
+    ]),
+  )('%s is whole, also where it is the %s one', async (way, _which, first, second) => {
+    const database = open()
+    const run = ways[way] as (typeof ways)[string]
+    await run(database, first, second)
+    await admin`truncate facts`
+    await lose(database)
+    await run(database, first, second)
+    const facts = await admin`select step, dense_rank() over (order by transaction)::int as of from facts order by step`
+    const steps = way === 'a pipeline of three' ? [1, 2, 3] : [1, 2]
+    expect(facts).toEqual(steps.map((step) => ({ step, of: 1 })))
+  })
+
+  test('are sent again by themselves where no transaction is around them', async () => {
+    const database = open()
+    const read = () => database.query(({ sql }) => noted(sql, 1))
+    await read()
+    await lose(database)
+    await read()
+    expect(await committed()).toEqual([1, 1])
+  })
+})
+
+test.each(['transaction', 'pipeline'])(
+  'a BEGIN that fails ends the connection of a %s: nothing follows',
+  async (way) => {
+    let armed = true
+    const { database } = await openBehind((statement) => (armed && statement === 'begin' ? 'refuse' : 'pass'))
+    const pid = await database.query(({ sql }) => pidOf(sql))
+    const done: number[] = []
+    const error = await failure(
+      way === 'pipeline'
+        ? database.lockThenWork((sql) => ({ lock: write(sql, 1), work: write(sql, 2) }))
+        : database.transaction(async ({ sql }) => {
+            for (const step of [1, 2, 3]) {
+              await write(sql, step)
+              done.push(step)
+            }
+          }),
+    )
+    armed = false
+    expect(error).toMatchObject(UNAVAILABLE)
+    // what had left with it may stand, as after a COMMIT without an answer; the caller is told that much
+    expect(done).toEqual([])
+    expect(await committed()).not.toContain(3)
+    await isUsableAgain(database)
+    expect(await database.query(({ sql }) => pidOf(sql))).not.toBe(pid)
+  },
+)
+
 let observing: Database | undefined
 const observer = (): Database => {
   observing ??= openDatabase({ url: testDatabase.url, size: 1, name: 'observer' })

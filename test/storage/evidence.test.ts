@@ -1,5 +1,5 @@
 import { pino } from 'pino'
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { reconciler } from '../../src/maintenance/reconciler.ts'
 import { convergeEvidence } from '../../src/services/converge.ts'
 import { report } from '../../src/services/evidence-reports.ts'
@@ -349,6 +349,56 @@ test('an item in doubt elsewhere is skipped when that effect turns out to be app
   expect(await readShard(database, other)).toMatchObject({ uncertain: 0, skipped: 1 })
   expect(await end(other)).toBe('succeeded')
   expect(await findViolations(database)).toEqual([])
+})
+
+describe('a person who says what became of an effect in doubt elsewhere', () => {
+  const resolutionsTold = () =>
+    database.query(
+      ({ sql }) => sql`select details ->> 'resolution' as said from audit_entries where action = 'case.resolve'`,
+    )
+  beforeEach(() =>
+    database.query(({ script }) =>
+      script(`alter table audit_entries disable trigger audit_append_only; truncate audit_entries;
+        alter table audit_entries enable trigger audit_append_only`),
+    ),
+  )
+
+  test.each([
+    ['applied', 'not_applied', applied],
+    ['not_applied', 'applied', busy],
+  ] as const)(
+    'just after it became %s: who says %s is told so, and the audit tells of nothing',
+    async (became, said, evidence) => {
+      const { owner, other } = await doubtElsewhere()
+      const [found] = await cases(other.operationId)
+      await tell(database, owner, key, evidence, 'lookup')
+      const refusal = await resolve(found?.id ?? '', said).catch((error: unknown) => error)
+      expect(refusal).toMatchObject({ code: 'case-already-resolved', extra: { resolution: became } })
+      expect(await cases(other.operationId)).toMatchObject([{ resolution: became }])
+      expect(await resolutionsTold()).toEqual([])
+      expect(await readShard(database, other)).toMatchObject({ uncertain: 0 })
+    },
+  )
+
+  test.each([
+    ['applied', applied],
+    ['not_applied', busy],
+  ] as const)('just after it became %s: who says the same is told of in the audit', async (said, evidence) => {
+    const { owner, other } = await doubtElsewhere()
+    const [found] = await cases(other.operationId)
+    await tell(database, owner, key, evidence, 'lookup')
+    await resolve(found?.id ?? '', said)
+    expect(await cases(other.operationId)).toMatchObject([{ resolution: said }])
+    expect(await resolutionsTold()).toEqual([{ said }])
+  })
+
+  test.each(['applied', 'not_applied'] as const)('while it is in doubt decides it: %s, told of once', async (said) => {
+    const { owner, other } = await doubtElsewhere()
+    const [found] = await cases(other.operationId)
+    await resolve(found?.id ?? '', said)
+    for (const { operationId } of [owner, other]) expect(await cases(operationId)).toMatchObject([{ resolution: said }])
+    expect(await resolutionsTold()).toEqual([{ said }])
+  })
 })
 
 test('an item in doubt elsewhere gets its own try, uncharged, when that effect turns out to be absent', async () => {

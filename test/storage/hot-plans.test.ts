@@ -25,7 +25,7 @@ import { type Database, openDatabase } from '../../src/storage/database.ts'
 import { findDeadLetterRow, listDeadLetterRows } from '../../src/storage/dead-letters.ts'
 import { closeDraft, readDraft } from '../../src/storage/drafts.ts'
 import { listEventRows } from '../../src/storage/events.ts'
-import { readTypeGauges } from '../../src/storage/gauges.ts'
+import { readOpenOperations, readTypeGauges, readWebhookDeliveries } from '../../src/storage/gauges.ts'
 import {
   forgetGoneWorkers,
   forgetOldCallbacks,
@@ -93,6 +93,11 @@ interface At extends Reader {
 const range = (from: number, count: number): number[] => Array.from({ length: count }, (_, n) => from + n)
 const keyOf = (ord: number): string => `big:${ord}`
 const leaseOf = ({ big, worker }: Planted) => ({ ...big, shard: 0, workerId: worker, epoch: EPOCH })
+const readGauges = async (connection: Reader['connection'], tenantId: number | null): Promise<void> => {
+  await readTypeGauges(connection, tenantId)
+  await readOpenOperations(connection, tenantId)
+  await readWebhookDeliveries(connection, tenantId)
+}
 const stopOf = ({ big }: Planted) => ({ ...big, actor: 'tester', reason: null })
 const by = { source: 'worker', epoch: EPOCH, actor: null, codeVersion: 'c1', lookupAfterMs: 1_000 } as const
 const NO_OPERATION_FILTER = {
@@ -164,7 +169,7 @@ const OVER_ALL_TENANTS = new Set([
   'passed deadlines',
   'operations with stop conditions',
   'an upload that nobody goes on with',
-  'the gauges of types',
+  'the gauges of all tenants',
   'what no worker goes on with',
   'chains that are old enough',
   'what is marked as purged',
@@ -444,12 +449,14 @@ test.each<[string, number, (at: At) => Promise<unknown>]>([
       await deleteTailSlice(c, { ...p.draft, id: randomUUID(), fromOrd: 0 }, 'abandoned', 0, 10_000)
     },
   ],
-  ['the gauges of types', 3_000, ({ connection: c }) => readTypeGauges(c)],
+  ['the gauges of all tenants', 3_000, ({ connection: c }) => readGauges(c, null)],
+  ['the gauges of a tenant', 3_000, ({ connection: c }) => readGauges(c, TENANT)],
+  ['the gauges of a tenant that has nothing', 0, ({ connection: c }) => readGauges(c, TENANT + 1)],
   [
     'what no worker goes on with',
     400,
     async ({ connection: c }) => {
-      expect(await readOpenCheckpoints(c, FIRST_CHECKPOINT, 100)).toHaveLength(100)
+      expect(await readOpenCheckpoints(c, FIRST_CHECKPOINT, 100, 60_000)).toHaveLength(100)
       await readRunners(c, 60_000)
     },
   ],

@@ -1,7 +1,7 @@
 /** Operations that no worker goes on with: left alone by claims, paused with the reason, and what was in flight is explained. */
 import { randomUUID } from 'node:crypto'
 import { pino } from 'pino'
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
 import { CHECKPOINT_SCHEMA } from '../../src/domain/checkpoint.ts'
 import { formatId } from '../../src/domain/ids.ts'
 import { incompatibleCheckpoints } from '../../src/maintenance/incompatible.ts'
@@ -51,10 +51,11 @@ const sweep = async (types = installed): Promise<void> => {
   await incompatibleCheckpoints(context, pino({ level: 'silent' }), { graceMs: 0 }).runOnce()
 }
 /** `graceMs` is 0 above, so that a worker has to be seen in the future to be seen lately. */
-const seeWorker = async (types: string[], knows = CHECKPOINT_SCHEMA): Promise<void> => {
+const seeWorker = async (types: string[], knows = CHECKPOINT_SCHEMA, tenantId?: number): Promise<void> => {
   const id = randomUUID()
+  const worker = { id, host: 'h', pid: 1, codeVersion: 'c', types, beatMs: 10_000 }
   await database.query((connection) =>
-    registerWorker(connection, { id, host: 'h', pid: 1, codeVersion: 'c', types, beatMs: 10_000 }),
+    registerWorker(connection, { ...worker, ...(tenantId !== undefined && { tenantId }) }),
   )
   await script(
     `update workers set checkpoint_schema = ${knows}, last_seen_at = now() + interval '1 hour' where id = '${id}'`,
@@ -66,6 +67,8 @@ const stateOf = async (id: string) => {
 }
 const writtenByNewer = (id: string): Promise<void> =>
   script(`update operation_shards set schema_version = ${NEWER} where operation_id = '${id}'`)
+const ofVersion = (version: number): Promise<void> =>
+  script(`update operations set type_version = ${version}; update operation_shards set type_version = ${version}`)
 const runOut = (): Promise<void> =>
   script(`update operation_shards set lease_expires_at = now() - interval '1 s' where state = 'leased'`)
 const resumeIt = (id: string): Promise<boolean> =>
@@ -122,7 +125,7 @@ describe('a checkpoint', () => {
 describe('an operation that no worker goes on with', () => {
   test.each([
     [
-      'its type has another version now',
+      'its type has a newer version now',
       async () => {},
       /^it was accepted with version 1 of grant, version 2 is installed/,
       installed,
@@ -204,7 +207,25 @@ describe('nothing is paused', () => {
   test.each([
     ['of a type that is not installed here', plantedTypes(), async () => {}],
     ['that is of the installed version, though no worker is there', plantedTypes(plantedType('grant')), async () => {}],
+    [
+      'that is of a newer version: this process is what is left of the older ones',
+      plantedTypes(plantedType('grant')),
+      () => ofVersion(2),
+    ],
+    [
+      'that is of a newer version, and in a newer form',
+      plantedTypes(plantedType('grant')),
+      async () => {
+        await ofVersion(2)
+        await script(`update operation_shards set schema_version = ${NEWER}`)
+      },
+    ],
     ['while a worker with its version runs', installed, () => seeWorker(['other@1', 'grant@1'])],
+    [
+      'while a worker with its version takes work of its tenant only',
+      installed,
+      () => seeWorker(['grant@1'], CHECKPOINT_SCHEMA, TENANT),
+    ],
     ['that is not due yet', installed, () => script(`update operation_shards set run_at = now() + interval '1 hour'`)],
     [
       'in a newer form, while a newer worker runs',
@@ -221,18 +242,110 @@ describe('nothing is paused', () => {
     expect(await stateOf(id)).toMatchObject({ status: 'pending', error: null })
   })
 
-  test('by a process that has just started: the other hosts may start in a moment', async () => {
-    const id = await storeOperation(database, { items: items(3) })
+  test('and nothing in flight is explained, by a process with an older version', async () => {
+    const id = await storeOperation(database, { items: items(5) })
+    await claimWindow(database, await claimOne(database), 0, 2)
+    await ofVersion(2)
+    await runOut()
+    await sweep(plantedTypes(plantedType('grant')))
+    expect(await stateOf(id)).toMatchObject({ status: 'pending', error: null, inFlight: 2, uncertain: 0 })
+  })
+})
+
+test('a worker of another tenant keeps nothing from being paused', async () => {
+  const id = await storeOperation(database, { items: items(3) })
+  await seeWorker(['grant@1'], CHECKPOINT_SCHEMA, TENANT + 1)
+  await sweep()
+  expect(await stateOf(id)).toMatchObject({ status: 'paused' })
+})
+
+describe('nobody is judged before a minute has passed', () => {
+  let laterMs = 0
+  const now = performance.now.bind(performance)
+  beforeEach(() => {
+    laterMs = 0
+    vi.spyOn(performance, 'now').mockImplementation(() => now() + laterMs)
+  })
+  afterEach(() => vi.restoreAllMocks())
+
+  const open = () => {
     const context = { database, types: installed, wakeUps: NO_WAKE_UPS }
-    await incompatibleCheckpoints(context, pino({ level: 'silent' })).runOnce()
-    expect(await stateOf(id)).toMatchObject({ status: 'pending' })
+    return incompatibleCheckpoints(context, pino({ level: 'silent' }))
+  }
+  const lookOn = async (service: ReturnType<typeof open>, seconds: number): Promise<void> => {
+    for (let passed = 0; passed < seconds; passed += 5) {
+      laterMs += 5_000
+      await service.runOnce()
+    }
+  }
+  const dueFor = (ms: number): Promise<void> =>
+    script(`update operation_shards set run_at = now() - interval '${ms} ms' where state = 'ready'`)
+  const statusAfter = async (id: string) => (await stateOf(id))?.status
+
+  test('in which the process looked on: the other hosts may start in a moment', async () => {
+    const id = await storeOperation(database, { items: items(3) })
+    await dueFor(90_000)
+    const service = open()
+    await lookOn(service, 55)
+    expect(await statusAfter(id)).toBe('pending')
+    await lookOn(service, 5)
+    expect(await statusAfter(id)).toBe('paused')
+  })
+
+  test.each([
+    [
+      'the database was away',
+      async (service: ReturnType<typeof open>) => {
+        await script('alter table operations rename to operations_away')
+        await expect(service.runOnce()).rejects.toThrow()
+        await script('alter table operations_away rename to operations')
+      },
+    ],
+    [
+      'the process stood still',
+      async () => {
+        laterMs += 30_000
+      },
+    ],
+  ])('since %s: no worker could be seen meanwhile', async (_, interrupt) => {
+    const id = await storeOperation(database, { items: items(3) })
+    await dueFor(90_000)
+    const service = open()
+    await lookOn(service, 55)
+    await interrupt(service)
+    await lookOn(service, 55)
+    expect(await statusAfter(id)).toBe('pending')
+    await lookOn(service, 10)
+    expect(await statusAfter(id)).toBe('paused')
+  })
+
+  test.each([
+    ['since it could be claimed', async () => dueFor(30_000), async () => dueFor(90_000)],
+    [
+      'since its lease ran out',
+      async () => {
+        await claimOne(database)
+        await runOut()
+      },
+      async () =>
+        script(`update operation_shards set lease_expires_at = now() - interval '90 s' where state = 'leased'`),
+    ],
+  ])('%s', async (_, lately, longAgo) => {
+    const id = await storeOperation(database, { items: items(3) })
+    await lately()
+    const service = open()
+    await lookOn(service, 65)
+    expect((await stateOf(id))?.error).toBeNull()
+    await longAgo()
+    await lookOn(service, 5)
+    expect((await stateOf(id))?.error).toMatchObject({ code: 'checkpoint-incompatible' })
   })
 })
 
 test('each operation has its turn, however many there are', async () => {
   const ids: string[] = []
   for (let n = 0; n < 5; n++) ids.push(await storeOperation(database, { items: items(1) }))
-  const page = await database.query((connection) => readOpenCheckpoints(connection, FIRST_CHECKPOINT, 2))
+  const page = await database.query((connection) => readOpenCheckpoints(connection, FIRST_CHECKPOINT, 2, 0))
   expect(page.map(({ operationId }) => operationId)).toEqual([...ids].sort().slice(0, 2))
   const options = { graceMs: 0, operationsPerRun: 2 }
   const context = { database, types: installed, wakeUps: NO_WAKE_UPS }

@@ -128,6 +128,20 @@ describe('work handed out', () => {
     expect(claimed).toMatchObject({ batch: null, notRunnable: ['other@2'] })
     await service.services.cancelOperation(principal, id, { reason: null, ifMatchVersion: null })
   })
+
+  test('counts its worker for the versions that it is given, also when the service is another one by now', async () => {
+    const wide = { ...types.wide, version: 2 }
+    const { token } = await registerRemoteWorker(service, [types.other, wide])
+    const counted = async () => {
+      const [row] = await service.database.query(
+        ({ sql }) => sql<{ types: string[] }>`select types from workers order by started_at desc limit 1`,
+      )
+      return row?.types
+    }
+    expect(await counted()).toEqual(['other@1'])
+    await service.services.claimWork(principal, claimRequest([types.wide], { worker: token }))
+    expect(await counted()).toEqual(['wide@1'])
+  })
 })
 
 describe('tenants', () => {

@@ -12,6 +12,8 @@ export type Verdict =
   | 'cut'
   /** The server carries it out; its reply, and everything after it, is lost. */
   | 'lose-reply'
+  /** The server never sees it; the client is told that it was cancelled. For statements that are sent as text. */
+  | 'refuse'
 
 export interface TcpProxy {
   /** The URL with the proxy in between. */
@@ -53,6 +55,15 @@ class Messages {
 }
 
 const textAt = (message: Buffer, offset: number): string => message.toString('utf8', offset, message.indexOf(0, offset))
+
+const messageOf = (type: string, body: string): Buffer => {
+  const head = Buffer.alloc(5)
+  head.write(type)
+  head.writeUInt32BE(4 + Buffer.byteLength(body), 1)
+  return Buffer.concat([head, Buffer.from(body)])
+}
+/** ErrorResponse and ReadyForQuery, idle. */
+const CANCELLED = Buffer.concat([messageOf('E', 'SERROR\0VERROR\0C57014\0Mcancelled\0\0'), messageOf('Z', 'I')])
 
 /** Which statement a message of the client runs; null: none. Prepared ones are known by the name they were parsed under. */
 const statementReader = () => {
@@ -106,6 +117,10 @@ export const openTcpProxy = async (
         started = true
         const verdict = statement === null ? 'pass' : decide(statement.trim().toLowerCase())
         if (verdict === 'cut') return cut()
+        if (verdict === 'refuse') {
+          client.write(CANCELLED)
+          continue
+        }
         if (verdict === 'lose-reply') lostFrom = Math.min(lostFrom, asked)
         upstream.write(message)
         const type = String.fromCharCode(message[0] ?? 0)

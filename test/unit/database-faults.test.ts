@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { AppError } from '../../src/domain/errors.ts'
-import { isDatabaseFault } from '../../src/storage/database-faults.ts'
+import { isDatabaseFault, isRetryable } from '../../src/storage/database-faults.ts'
 
 const fault = (code: string): Error => Object.assign(new Error(code), { code })
 
@@ -15,4 +15,14 @@ test.each(['ECONNREFUSED', 'EHOSTUNREACH', 'EHOSTDOWN', 'ENETUNREACH', 'ENETDOWN
 
 test.each(['23505', '22P02', '40001', 'ERR_INVALID_ARG_TYPE'])('%s is another matter', (code) => {
   expect(isDatabaseFault(fault(code))).toBe(false)
+})
+
+test.each(['40001', '40P01', '55P03', '26000'])('%s may be repeated as a whole', (code) => {
+  expect(isRetryable(fault(code))).toBe(true)
+  expect(isRetryable(new AppError('internal', 'wrapped', { cause: fault(code) }))).toBe(true)
+})
+
+test('what is not supported may be, where only a plan was lost', () => {
+  expect(isRetryable(Object.assign(fault('0A000'), { routine: 'RevalidateCachedQuery' }))).toBe(true)
+  expect(isRetryable(fault('0A000'))).toBe(false)
 })
