@@ -3,7 +3,7 @@
  * docs/worker-api.md. What was observed is written first, whatever has become of the lease; then the lease is renewed and looked
  * at, and only then is anything handed out.
  */
-import { hideTexts, hideValues, maskedValues } from '../domain/hidden-values.ts'
+import { hiderOf, hideTexts, maskedValues } from '../domain/hidden-values.ts'
 import { addDuration } from '../domain/latency.ts'
 import type { SendOutcome } from '../domain/operation-type.ts'
 import { isIsolated, leaseWithinMs, remoteRoom, sendWithinMs } from '../domain/remote-work.ts'
@@ -155,7 +155,7 @@ const readMasked = async (
 
 const withoutMasked = (result: WorkResult, values: readonly string[] = []): WorkResult => ({
   ...result,
-  outcome: hideTexts(result.outcome, (text) => hideValues(text, values)),
+  outcome: hideTexts(result.outcome, hiderOf(values)),
 })
 
 type Said = { result: WorkResult; report: Report }
