@@ -280,7 +280,7 @@ export interface paths {
         put?: never;
         /**
          * Approve or reject an operation that waits for a second person
-         * @description Never by the requester. A rejected operation ends `cancelled`, and nothing of it ever runs.
+         * @description Never by the requester, by whoever has uploaded items to it or has started it, or by whoever has started the bulk action that made it. A rejected operation ends `cancelled`, and nothing of it ever runs.
          */
         post: operations["decideApproval"];
         delete?: never;
@@ -3332,7 +3332,7 @@ export interface operations {
                     "application/json": components["schemas"]["Operation"];
                 };
             };
-            /** @description The requester cannot decide. */
+            /** @description The requester cannot decide, nor can whoever had a hand in it. */
             403: {
                 headers: {
                     [name: string]: unknown;
