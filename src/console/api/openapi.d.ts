@@ -1449,7 +1449,7 @@ export interface components {
             /** @description `X-Request-Id`; for targets of a bulk action, its id. */
             request_id: string | null;
             trace_id: string | null;
-            /** @description A few small facts; never inputs or secrets. */
+            /** @description A few small facts; never inputs or secrets. Without `ledger:read`, counts of items are the lower ends of their ranges, and `counts_in_ranges` says so. */
             details: {
                 [key: string]: unknown;
             };
