@@ -73,6 +73,8 @@ export const MAX_CSV_COLUMNS = 256
 export const MAX_CSV_COLUMN_BYTES = 255
 /** At a time in one process, which bounds their memory; over it 503. */
 export const MAX_UPLOADS = 8
+/** Of these, for one tenant: the others find room whatever it does. */
+export const MAX_TENANT_UPLOADS = MAX_UPLOADS / 2
 
 // Callbacks
 /** An event names an effect and says what became of it; providers send a few KiB. */
