@@ -121,6 +121,8 @@ export const MAX_JWKS_BYTES = 256 * 1024
 export const JWKS_CACHE_MS = 10 * 60_000
 /** Between two fetches for the sake of a key that is not among those that are there. */
 export const JWKS_COOLDOWN_MS = 30_000
+/** After a fetch that failed. */
+export const JWKS_FAILED_MS = 5_000
 
 // Workers elsewhere
 /** A token of ours is some 400 bytes. */

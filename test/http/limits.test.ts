@@ -251,6 +251,7 @@ const CASES = {
   JWKS_TIMEOUT_MS: 'tokens.test.ts',
   MAX_JWKS_BYTES: 'tokens.test.ts',
   JWKS_CACHE_MS: 'how long keys of an issuer are kept, no limit of requests',
+  JWKS_FAILED_MS: 'tokens.test.ts',
   JWKS_COOLDOWN_MS: 'how often keys of an issuer are asked for, no limit of requests',
   METRICS_CACHE_ENTRIES: 'what the process keeps, no limit of requests',
   MAX_KNOWN_SCRAPERS: 'what the process keeps, no limit of requests',
