@@ -33,6 +33,8 @@ export const LOOP_DELAY_MS_MAX = 1_000
 export const LOOP_DELAY_LAST_MS_MAX = 4_000
 export const HEAP_SHARE_MAX = 0.9
 export const HEAP_SHARE_LAST_MAX = 0.97
+/** For how long what a collection has left counts: who refuses makes no garbage, so no other one may come. */
+export const HEAP_JUDGED_MS = 30_000
 /** After 5 s without a connection to the database a request is refused anyway. */
 export const QUEUE_MS_MAX = 2_000
 export const QUEUE_LAST_MS_MAX = 4_500

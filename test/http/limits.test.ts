@@ -123,6 +123,7 @@ const CASES = {
   LOOP_DELAY_LAST_MS_MAX: 'pressure.test.ts',
   HEAP_SHARE_MAX: 'pressure.test.ts',
   HEAP_SHARE_LAST_MAX: 'pressure.test.ts',
+  HEAP_JUDGED_MS: 'unit/pressure.test.ts',
   QUEUE_MS_MAX: 'pressure.test.ts',
   QUEUE_LAST_MS_MAX: 'pressure.test.ts',
   MAX_JSON_DEPTH: count(limits.MAX_JSON_DEPTH, nested),
