@@ -35,8 +35,23 @@ ALTER TABLE api_keys ADD CONSTRAINT api_keys_previous CHECK ((previous_hash IS N
 CREATE UNIQUE INDEX api_keys_previous_hash ON api_keys (previous_hash) WHERE previous_hash IS NOT NULL;
 --> statement-breakpoint
 -- A token names its tenant. Until now tenants were made by hand, so two could have one name.
-UPDATE tenants t SET name = t.name || '-' || t.id
-WHERE EXISTS (SELECT 1 FROM tenants o WHERE o.name = t.name AND o.id < t.id);
+-- The first keeps it; each later one is called by its id too, as often as it takes: a tenant may have that name already.
+DO $$
+DECLARE
+  later record;
+  candidate text;
+BEGIN
+  FOR later IN
+    SELECT t.id, t.name FROM tenants t
+    WHERE EXISTS (SELECT 1 FROM tenants o WHERE o.name = t.name AND o.id < t.id) ORDER BY t.id
+  LOOP
+    candidate := later.name;
+    WHILE EXISTS (SELECT 1 FROM tenants WHERE name = candidate) LOOP
+      candidate := candidate || '-' || later.id;
+    END LOOP;
+    UPDATE tenants SET name = candidate WHERE id = later.id;
+  END LOOP;
+END $$;
 CREATE UNIQUE INDEX tenants_name ON tenants (name);
 --> statement-breakpoint
 -- Who has used the kill switch, and why, is told to their own tenant only: that the type is paused, to all.

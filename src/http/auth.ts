@@ -85,10 +85,13 @@ const refuseForeignPage = ({ headers }: FastifyRequest): void => {
 const readUtf8 = (header: string | string[]): string =>
   Buffer.from(Array.isArray(header) ? header.join(', ') : header, 'latin1').toString('utf8')
 
+/** The key or token that is sent, without what may stand around it; null: none. */
+export const bearerOf = ({ headers }: Pick<FastifyRequest, 'headers'>): string | null =>
+  BEARER.exec(headers.authorization ?? '')?.[1] ?? null
+
 const bearerPrincipal = async (request: FastifyRequest, scope: Scope, sources: Sources): Promise<Principal> => {
   const { services, tokens } = sources
-  const { authorization } = request.headers
-  const credential = (authorization === undefined ? undefined : BEARER.exec(authorization)?.[1]) ?? ''
+  const credential = bearerOf(request) ?? ''
   if (credential.startsWith(API_KEY_PREFIX) && credential.length <= MAX_API_KEY_BYTES)
     return keyPrincipal(credential, scope, sources)
   if (tokens !== null && credential.length <= MAX_JWT_BYTES && JWT.test(credential))

@@ -33,6 +33,8 @@ export const LOOP_DELAY_MS_MAX = 1_000
 export const LOOP_DELAY_LAST_MS_MAX = 4_000
 export const HEAP_SHARE_MAX = 0.9
 export const HEAP_SHARE_LAST_MAX = 0.97
+/** For how long what a collection has left counts: who refuses makes no garbage, so no other one may come. */
+export const HEAP_JUDGED_MS = 30_000
 /** After 5 s without a connection to the database a request is refused anyway. */
 export const QUEUE_MS_MAX = 2_000
 export const QUEUE_LAST_MS_MAX = 4_500
@@ -73,6 +75,8 @@ export const MAX_CSV_COLUMNS = 256
 export const MAX_CSV_COLUMN_BYTES = 255
 /** At a time in one process, which bounds their memory; over it 503. */
 export const MAX_UPLOADS = 8
+/** Of these, for one tenant: the others find room whatever it does. */
+export const MAX_TENANT_UPLOADS = MAX_UPLOADS / 2
 
 // Callbacks
 /** An event names an effect and says what became of it; providers send a few KiB. */
@@ -119,6 +123,8 @@ export const MAX_JWKS_BYTES = 256 * 1024
 export const JWKS_CACHE_MS = 10 * 60_000
 /** Between two fetches for the sake of a key that is not among those that are there. */
 export const JWKS_COOLDOWN_MS = 30_000
+/** After a fetch that failed. */
+export const JWKS_FAILED_MS = 5_000
 
 // Workers elsewhere
 /** A token of ours is some 400 bytes. */

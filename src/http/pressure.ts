@@ -12,10 +12,12 @@
  * Why not @fastify/under-pressure: it has one limit for all routes, looks at no queue but by a health check of its own timer, and
  * trips on a single pause. What is left of it is the timer.
  */
+import { constants, type PerformanceEntry, PerformanceObserver } from 'node:perf_hooks'
 import { getHeapStatistics } from 'node:v8'
 import type { FastifyBaseLogger } from 'fastify'
 import { AppError } from '../domain/errors.ts'
 import {
+  HEAP_JUDGED_MS,
   HEAP_SHARE_LAST_MAX,
   HEAP_SHARE_MAX,
   LOOP_DELAY_LAST_MS_MAX,
@@ -31,7 +33,7 @@ export type Refusal = 'first' | 'last' | 'never'
 export interface Figures {
   /** How late the event loop is for what is due, in milliseconds; half of the time it is later. */
   loopDelayMs: number
-  /** Of the heap that there may be, in [0, 1]. */
+  /** Of the heap that there may be, in [0, 1]: what the last whole collection has left. */
   heapShare: number
   /** For how long somebody has been waiting for a connection to the database. */
   queueMs: number
@@ -119,6 +121,46 @@ const startTicking = (): { lateMs(): number; stop(): void } => {
   }
 }
 
+/**
+ * How much of the heap is in use. Most of what a heap holds is garbage, which is no want of memory: so what counts is what was
+ * left behind a collection of the whole heap. Those come by themselves, and the closer to the limit the more often. After
+ * HEAP_JUDGED_MS without another one nothing counts: a process that refuses everybody makes no garbage, and would refuse for ever.
+ */
+export class HeapUse {
+  #leftBytes = 0
+  #collectedAtMs = Number.NEGATIVE_INFINITY
+
+  /** A collection of the whole heap has left so much. */
+  collected(leftBytes: number, nowMs: number): void {
+    this.#leftBytes = leftBytes
+    this.#collectedAtMs = nowMs
+  }
+
+  /** In [0, 1]. `used`: with the garbage of now; it can have become less by smaller collections. */
+  share(used: number, limit: number, nowMs: number): number {
+    return nowMs - this.#collectedAtMs > HEAP_JUDGED_MS ? 0 : Math.min(used, this.#leftBytes) / limit
+  }
+}
+
+const isWhole = ({ detail }: PerformanceEntry & { detail?: { kind?: number } }): boolean =>
+  detail?.kind === constants.NODE_PERFORMANCE_GC_MAJOR
+
+/** Of this process; watched until it is stopped. */
+export const watchHeap = (): { share(): number; stop(): void } => {
+  const heap = new HeapUse()
+  const observer = new PerformanceObserver((list) => {
+    if (list.getEntries().some(isWhole)) heap.collected(getHeapStatistics().used_heap_size, performance.now())
+  })
+  observer.observe({ entryTypes: ['gc'] })
+  return {
+    share() {
+      const { used_heap_size, heap_size_limit } = getHeapStatistics()
+      return heap.share(used_heap_size, heap_size_limit, performance.now())
+    },
+    stop: () => observer.disconnect(),
+  }
+}
+
 /** Looks by itself until it is closed. */
 export const watchPressure = (
   log: Pick<FastifyBaseLogger, 'warn'>,
@@ -126,9 +168,9 @@ export const watchPressure = (
 ): { pressure: Pressure; close(): void } => {
   const pressure = new Pressure()
   const ticking = startTicking()
+  const heap = watchHeap()
   const timer = setInterval(() => {
-    const { used_heap_size, heap_size_limit } = getHeapStatistics()
-    const figures = { loopDelayMs: ticking.lateMs(), heapShare: used_heap_size / heap_size_limit, queueMs: queueMs() }
+    const figures = { loopDelayMs: ticking.lateMs(), heapShare: heap.share(), queueMs: queueMs() }
     if (pressure.look(figures)) log.warn({ pressure: pressure.level, ...figures }, 'the pressure has changed')
   }, PRESSURE_LOOK_MS)
   timer.unref()
@@ -137,6 +179,7 @@ export const watchPressure = (
     close() {
       clearInterval(timer)
       ticking.stop()
+      heap.stop()
     },
   }
 }

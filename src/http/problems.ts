@@ -404,7 +404,8 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemKind>> = {
   'self-approval': {
     status: 403,
     title: 'The requester cannot approve the operation',
-    meaning: 'An approval is a second pair of eyes, so whoever requested the operation cannot give it.',
+    meaning:
+      'An approval is a second pair of eyes. So whoever requested the operation cannot give it, nor whoever has uploaded items to it, has started it, or has started the bulk action that made it.',
     action: 'Ask somebody else to decide. The requester may cancel.',
   },
   'replay-blocked': {

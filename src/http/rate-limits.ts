@@ -5,9 +5,11 @@
  * - Who has shown who they are has a bucket for reads and one for writes, per principal and process; workers elsewhere have one
  *   of their own. Credentials that were good before are charged before they are looked up. Nobody is cut for polling: a 304 is
  *   given back, and conditional reads have the reserve.
- * - Who has not is known by address. Refused credentials are charged to it, and once it is empty nothing from there is looked up
- *   any more. Credentials that were good before pass by it: who guesses keys behind a proxy locks nobody out.
- * - Callbacks are known by their signature: only those that are refused are charged.
+ * - Who has not is known by address, which has three buckets under one policy: one for refused credentials, one for open routes,
+ *   one for callbacks. So strangers behind the same address take from none but their own kind.
+ *   - Refused credentials are charged, and once the bucket is empty nothing from there is looked up any more. Credentials that
+ *     were good before pass by it: who guesses keys behind a proxy locks nobody out.
+ *   - Callbacks are known by their signature: only those that are refused are charged.
  * - What keeps work safe (cancels, pauses, results and heartbeats of workers, callbacks) has the reserve as well.
  *
  * Why not @fastify/rate-limit: its fields are those of older drafts, its counter is a fixed window that lets twice the rate pass
@@ -27,6 +29,7 @@ import {
   take,
 } from '../domain/rate-limit.ts'
 import type { Principal } from '../services/principal.ts'
+import { bearerOf } from './auth.ts'
 import { MAX_ADDRESS_BYTES, MAX_RATE_CALLERS } from './limits.ts'
 
 declare module 'fastify' {
@@ -75,8 +78,8 @@ class Bucket {
   }
 
   /** What `take` would answer. */
-  look(caller: string): number {
-    const taken = take(this.#fullAtMs.get(caller) ?? 0, this.#perSecond, performance.now(), false)
+  look(caller: string, isReserved: boolean): number {
+    const taken = take(this.#fullAtMs.get(caller) ?? 0, this.#perSecond, performance.now(), isReserved)
     return taken.granted ? 0 : taken.retryInMs
   }
 
@@ -96,11 +99,15 @@ class Bucket {
   }
 }
 
-/** Without keys, the name that is sent is the whole of them. */
-const credentialsOf = ({ headers }: FastifyRequest): string =>
-  createHash('sha256')
-    .update(JSON.stringify([headers.authorization, headers['x-principal']]))
-    .digest('base64url')
+/**
+ * A key or token counts alone: whatever stands around it, or is sent beside it, makes no other caller of it. Where none is sent
+ * (AUTH=off) the name is the whole of them.
+ */
+const credentialsOf = (request: FastifyRequest): string => {
+  const bearer = bearerOf(request)
+  const known = bearer === null ? { name: request.headers['x-principal'] } : { bearer }
+  return createHash('sha256').update(JSON.stringify(known)).digest('base64url')
+}
 
 /** A socket that is gone by now has none. */
 const addressOf = ({ ip }: { ip?: string }): string => callerNetwork((ip ?? '').slice(0, MAX_ADDRESS_BYTES))
@@ -126,7 +133,8 @@ const UNLIMITED: RateGuard = {
 export const openRateGuard = (app: FastifyInstance, limits: RateLimits | null): RateGuard => {
   if (limits === null) return UNLIMITED
   const bucketOf = (policy: RatePolicy): Bucket => new Bucket(policy, limits[policy])
-  const [reads, writes, work, addresses] = [bucketOf('read'), bucketOf('write'), bucketOf('work'), bucketOf('address')]
+  const [reads, writes, work] = [bucketOf('read'), bucketOf('write'), bucketOf('work')]
+  const [refused, open, callbacks] = [bucketOf('address'), bucketOf('address'), bucketOf('address')]
   /** Whose the credentials are that were good before. */
   const callers = new Latest<string>()
 
@@ -148,28 +156,29 @@ export const openRateGuard = (app: FastifyInstance, limits: RateLimits | null): 
     authenticate: () => Promise<Principal>,
   ): Promise<Principal> => {
     const address = addressOf(request)
-    const pauseMs = addresses.look(address)
+    const isReserved = hasReserve(request)
+    const pauseMs = refused.look(address, isReserved)
     if (pauseMs > 0) {
-      addresses.tell(reply, address)
-      throw refusal(reply, addresses, pauseMs)
+      refused.tell(reply, address)
+      throw refusal(reply, refused, pauseMs)
     }
     try {
       return await authenticate()
     } catch (error) {
       // not for what we are to blame for, as when the database is away
       if (isRefused(error)) {
-        addresses.take(address, false)
-        addresses.tell(reply, address)
+        refused.take(address, isReserved)
+        refused.tell(reply, address)
       }
       throw error
     }
   }
 
   app.decorateRequest('charged', null)
-  app.addHook('onSend', async ({ charged, routeOptions }, reply) => {
+  app.addHook('onSend', async ({ charged }, reply) => {
     if (charged === null) return
-    // of a callback the signature says who it is, and it was good
-    const isProven = charged.bucket === addresses && routeOptions.config.refusal === 'last' && reply.statusCode < 400
+    // the signature says who it is, and it was good
+    const isProven = charged.bucket === callbacks && reply.statusCode < 400
     if (reply.statusCode !== 304 && !isProven) return
     charged.bucket.giveBack(charged.caller)
     charged.bucket.tell(reply, charged.caller)
@@ -196,7 +205,8 @@ export const openRateGuard = (app: FastifyInstance, limits: RateLimits | null): 
       }
     },
     admitStranger(request, reply) {
-      if (request.routeOptions.config.refusal !== 'never') charge(request, reply, addresses, addressOf(request))
+      const { refusal: when } = request.routeOptions.config
+      if (when !== 'never') charge(request, reply, when === 'last' ? callbacks : open, addressOf(request))
     },
   }
 }

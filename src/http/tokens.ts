@@ -3,7 +3,8 @@
  * Only asymmetric algorithms are taken, so nothing that this service knows can be used to make a token, and `none` is none.
  *
  * The keys are fetched when the first token comes, kept for JWKS_CACHE_MS, and fetched again for a key that is not among
- * them, at most every JWKS_COOLDOWN_MS. While they cannot be fetched, tokens are answered 503; API keys are not touched.
+ * them, at most every JWKS_COOLDOWN_MS. While they cannot be fetched, tokens are answered 503; API keys are not touched. After a
+ * fetch that failed the next one waits for JWKS_FAILED_MS: callers neither wait for an issuer that is down nor keep it down.
  */
 import type { JWTVerifyGetKey } from 'jose'
 import { AppError } from '../domain/errors.ts'
@@ -11,6 +12,7 @@ import { knownScopes, type Scope } from '../domain/scope.ts'
 import {
   JWKS_CACHE_MS,
   JWKS_COOLDOWN_MS,
+  JWKS_FAILED_MS,
   JWKS_TIMEOUT_MS,
   JWT_CLOCK_TOLERANCE_SECONDS,
   MAX_JWKS_BYTES,
@@ -53,11 +55,16 @@ class KeysUnavailable extends Error {}
 
 export const openTokenVerifier = async (settings: TokenSettings): Promise<TokenVerifier> => {
   const { createRemoteJWKSet, customFetch, errors, jwtVerify } = await import('jose')
+  let failedAtMs = Number.NEGATIVE_INFINITY
+  const hasFailed = (): boolean => performance.now() < failedAtMs + JWKS_FAILED_MS
   const fetched = createRemoteJWKSet(new URL(settings.jwksUrl), {
     timeoutDuration: JWKS_TIMEOUT_MS,
     cooldownDuration: JWKS_COOLDOWN_MS,
     cacheMaxAge: JWKS_CACHE_MS,
-    [customFetch]: fetchBounded,
+    [customFetch]: (url: string, options: RequestInit) => {
+      if (hasFailed()) throw new Error('a fetch has failed a moment ago')
+      return fetchBounded(url, options)
+    },
   })
   const keyOf: JWTVerifyGetKey = async (header, token) => {
     try {
@@ -67,7 +74,9 @@ export const openTokenVerifier = async (settings: TokenSettings): Promise<TokenV
         error instanceof errors.JWKSNoMatchingKey ||
         error instanceof errors.JWKSMultipleMatchingKeys ||
         error instanceof errors.JOSENotSupported
-      throw isToken ? error : new KeysUnavailable('the keys of tokens could not be fetched', { cause: error })
+      if (isToken) throw error
+      if (!hasFailed()) failedAtMs = performance.now()
+      throw new KeysUnavailable('the keys of tokens could not be fetched', { cause: error })
     }
   }
   const whyNot = (error: unknown): string => {
@@ -102,8 +111,11 @@ export const openTokenVerifier = async (settings: TokenSettings): Promise<TokenV
 
 const callerOf = (claims: Claims, { tenant, tenantClaim, nameClaim, scopesClaim }: TokenSettings): TokenCaller => {
   const name = textOf(claims, nameClaim)
-  if (name === null || byteLength(name) > MAX_PRINCIPAL_BYTES || findTextFault(name) !== null) {
-    throw new AppError('unauthenticated', `The token names nobody: its claim "${nameClaim}" must be a text`)
+  if (name === null) {
+    throw new AppError(
+      'unauthenticated',
+      `The token names nobody: its claim "${nameClaim}" must be a text of at most ${MAX_PRINCIPAL_BYTES} bytes`,
+    )
   }
   const named = tenant ?? textOf(claims, tenantClaim)
   if (named === null) {
@@ -114,9 +126,11 @@ const callerOf = (claims: Claims, { tenant, tenantClaim, nameClaim, scopesClaim 
 
 const ownClaim = (claims: Claims, name: string): unknown => (Object.hasOwn(claims, name) ? claims[name] : undefined)
 
+/** One that names something and can be looked up. */
 const textOf = (claims: Claims, name: string): string | null => {
   const value = ownClaim(claims, name)
-  return typeof value === 'string' && value.trim() !== '' ? value : null
+  if (typeof value !== 'string' || value.trim() === '') return null
+  return byteLength(value) <= MAX_PRINCIPAL_BYTES && findTextFault(value) === null ? value : null
 }
 
 /** A text with spaces between (RFC 8693), or a list. Names that are none of ours grant nothing. */

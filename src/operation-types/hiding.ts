@@ -2,20 +2,19 @@
  * A type whose executors let nothing through that must not be shown: whatever a provider answers or a handler throws, secrets
  * and masked members are taken out before it can reach the ledger, a log or a message.
  */
-import { hideTexts, hideValues, maskedValues } from '../domain/hidden-values.ts'
+import { type Hide, hiderOf, hideTexts, maskedValues } from '../domain/hidden-values.ts'
 import type { EffectLookup, Executor, Json, OperationType } from '../domain/operation-type.ts'
 
-type Hide = (text: string) => string
 /** Of calls with these inputs. */
 type HideOf = (inputs: readonly Json[]) => Hide
 
 /** `secrets`: asked at each call, as a type may read one later. */
 export const withHidden = (type: OperationType, secrets: () => readonly string[]): OperationType => {
   const hideOf: HideOf = (inputs) => {
-    let values: string[] | null = null
+    let hide: Hide | null = null
     return (text) => {
-      values ??= [...secrets(), ...inputs.flatMap((input) => maskedValues(input, type.mask))]
-      return hideValues(text, values)
+      hide ??= hiderOf([...secrets(), ...inputs.flatMap((input) => maskedValues(input, type.mask))])
+      return hide(text)
     }
   }
   return {

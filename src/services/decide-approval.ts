@@ -1,6 +1,6 @@
 import { AppError } from '../domain/errors.ts'
 import { formatId } from '../domain/ids.ts'
-import { approve, reject } from '../storage/approvals.ts'
+import { approve, hasHandIn, reject } from '../storage/approvals.ts'
 import type { OperationState } from '../storage/operation-state.ts'
 import { readPreflight } from '../storage/replays.ts'
 import { auditEntry, authorOf } from './audit.ts'
@@ -22,7 +22,8 @@ const notAwaiting = (state: OperationState): AppError =>
 
 /**
  * A second person lets a waiting operation run, or ends it. An approval is bound to the facts of the preflight: when they have
- * changed since, there is nothing left that could be approved. The requester may cancel, and never approve.
+ * changed since, there is nothing left that could be approved. The requester may cancel, and never approve; nor may whoever
+ * has uploaded items to it, has started it, or has started the bulk action that made it.
  * Errors: operation-not-found, version-conflict, not-awaiting-approval, self-approval, preflight-outdated, approval-note-required.
  */
 export const decideApproval = async (
@@ -39,6 +40,12 @@ export const decideApproval = async (
   if (state.status !== 'awaiting_approval') throw notAwaiting(state)
   if (state.requestedBy === principal.name) {
     throw new AppError('self-approval', 'whoever requested an operation cannot decide on it: another person has to')
+  }
+  if (await database.query((connection) => hasHandIn(connection, { tenantId, operationId, name: principal.name }))) {
+    throw new AppError(
+      'self-approval',
+      'whoever has added items to an operation, has started it, or has started the bulk action that made it cannot decide on it: another person has to',
+    )
   }
   if (request.decision === 'approve') {
     refuseSilentRisk(context, state, request)

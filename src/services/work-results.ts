@@ -1,5 +1,5 @@
 /** What a worker elsewhere says became of items, as evidence of it. */
-import { hideTexts, hideValues, maskedValues } from '../domain/hidden-values.ts'
+import { hiderOf, hideTexts, maskedValues } from '../domain/hidden-values.ts'
 import { addDuration } from '../domain/latency.ts'
 import type { SendOutcome } from '../domain/operation-type.ts'
 import type { Report } from '../storage/run/converge.ts'
@@ -54,7 +54,7 @@ const readMasked = async (
 
 const withoutMasked = (result: WorkResult, values: readonly string[] = []): WorkResult => ({
   ...result,
-  outcome: hideTexts(result.outcome, (text) => hideValues(text, values)),
+  outcome: hideTexts(result.outcome, hiderOf(values)),
 })
 
 type Said = { result: WorkResult; report: Report }

@@ -1,5 +1,6 @@
 import type { Audited } from '../domain/audit.ts'
 import { auditJson } from './audit.ts'
+import type { Connection } from './connection.ts'
 import type { Database } from './database.ts'
 import { lockOperation } from './stops.ts'
 
@@ -8,6 +9,29 @@ export interface ApprovalDecision extends Audited {
   operationId: string
   actor: string
   note: string | null
+}
+
+/**
+ * Whether somebody other than the requester has put items into the operation, has started it, or has started the bulk action
+ * that made it: then an approval of theirs would be no second one. A bulk action signs the reason of what it makes with its id;
+ * as anybody can write such a reason, it must also have used the preflight.
+ */
+export const hasHandIn = async (
+  { sql }: Connection,
+  { tenantId, operationId, name }: { tenantId: number; operationId: string; name: string },
+): Promise<boolean> => {
+  const [row] = await sql<{ found: boolean }>`
+    select exists (
+        select from operation_events e
+        where e.tenant_id = ${tenantId} and e.operation_id = ${operationId}::uuid
+          and e.kind in ('items_added', 'draft_closed') and e.actor = ${name})
+      or exists (
+        select from operations o
+          join bulk_actions b on b.tenant_id = o.tenant_id
+            and b.id = substring(o.reason from '\\(bulk_([0-9a-f]{32})\\)$')::uuid
+          join bulk_action_targets t on t.tenant_id = b.tenant_id and t.bulk_id = b.id and t.preflight_id = o.preflight_id
+        where o.tenant_id = ${tenantId} and o.id = ${operationId}::uuid and b.started_by = ${name}) as found`
+  return row?.found ?? false
 }
 
 /**

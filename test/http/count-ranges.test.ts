@@ -134,18 +134,23 @@ const call = async (
     ...(body !== undefined && { body: JSON.stringify(body) }),
   })
   const text = await answer.text()
-  return { status: answer.status, text, body: text.startsWith('{') ? JSON.parse(text) : null }
+  const isJson = /^application\/(problem\+)?json/.test(answer.headers.get('content-type') ?? '')
+  return { status: answer.status, text, body: isJson ? JSON.parse(text) : null }
 }
 
 /** Whole numbers of the text that count something, told from times and ids. */
 const exactIn = (text: string): number[] => {
-  const plain = text.replace(/"\d{4}-\d\d-\d\dT[^"]*"|[0-9a-f]{32}|"version":\d+/g, '')
+  const plain = text.replace(/"\d{4}-\d\d-\d\dT[^"]*"|[0-9a-f]{32}|[0-9a-f-]{36}|"version":\d+/g, '')
   return EXACT.filter((count) => new RegExp(`(?<![\\d.])${count}(?![\\d.])`).test(plain))
 }
 const expectRanges = ({ text, status }: { text: string; status: number }): void => {
   expect(status, text).toBeLessThan(410)
   expect(exactIn(text), text).toEqual([])
 }
+
+/** Of the entries of an audit with this action. */
+const detailsOf = (items: readonly { action: string; details: object }[], action: string): object[] =>
+  items.filter((item) => item.action === action).map(({ details }) => details)
 
 const RANGES = {
   total: { min: 1_000, max: 9_999 },
@@ -252,6 +257,49 @@ describe('whoever may not read the ledger', () => {
     }
     expect(await upload(clerk, 0, 40)).toEqual({ added: 40, total: 40 })
     expect(await upload(guest, 40, 7)).toEqual({ added: 7, total: 10 })
+  })
+
+  it('sees ranges in the audit, as JSON, NDJSON and CSV', async () => {
+    const { body: draft } = await call('POST', clerk, '/operations', { type: 'sealed', draft: true })
+    const lines = Array.from({ length: DEAD }, (_, row) => `{"key": "audited-${row}", "input": {}}\n`)
+    await fetch(`${url}/operations/${draft.id}/items`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${clerk}`, 'content-type': 'application/x-ndjson' },
+      body: lines.join(''),
+    })
+    expect((await call('POST', clerk, `/operations/${draft.id}/start`)).status).toBe(202)
+    const path = `/audit?subject=${draft.id}`
+    const seen = { add: { added: 100, counts_in_ranges: true }, start: { items: 100, counts_in_ranges: true } }
+    const exact = { add: { added: DEAD }, start: { items: DEAD } }
+    for (const [key, { add, start }] of [[guest, seen] as const, [clerk, exact] as const]) {
+      const { body } = await call('GET', key, path)
+      expect(detailsOf(body.items, 'operation.items_add')).toEqual([add])
+      expect(detailsOf(body.items, 'operation.start')).toEqual([start])
+    }
+    for (const accept of ['application/json', 'application/x-ndjson', 'text/csv']) {
+      expectRanges(await call('GET', guest, '/audit', undefined, { accept }))
+      expect(exactIn((await call('GET', clerk, path, undefined, { accept })).text)).toEqual([DEAD])
+    }
+  })
+
+  it('sees ranges of what a replay has taken, in the audit', async () => {
+    const of = await plant('plain')
+    await service.database.query(
+      ({ sql }) => sql`
+        insert into audit_entries select a.* from audit_row(1, ${JSON.stringify({
+          actor: 'clerk',
+          auth: 'key',
+          action: 'operation.replay',
+          subject_kind: 'operation',
+          subject_id: formatId('op', of),
+          details: { operation: sealed, targets: DEAD, forced: 'STALE' },
+        })}::text::jsonb) a`,
+    )
+    const path = `/audit?subject=${formatId('op', of)}`
+    const [shown] = detailsOf((await call('GET', guest, path)).body.items, 'operation.replay')
+    expect(shown).toEqual({ operation: sealed, targets: 100, forced: 'STALE', counts_in_ranges: true })
+    const [exact] = detailsOf((await call('GET', clerk, path)).body.items, 'operation.replay')
+    expect(exact).toEqual({ operation: sealed, targets: DEAD, forced: 'STALE' })
   })
 
   it('has no exact counts sent to an address', async () => {

@@ -250,6 +250,35 @@ describe('POST /operations/{id}/start', () => {
     expect((await start(id)).body.status).toBe('awaiting_approval')
   })
 
+  it('takes no approval of whoever has uploaded items to it, or has started it', async () => {
+    const as = (name: string) => ({ 'x-principal': name })
+    const decide = (id: string, name: string, decision = 'approve') =>
+      api.call('POST', `/operations/${id}/approval`, JSON.stringify({ decision }), {
+        'content-type': 'application/json',
+        ...as(name),
+      })
+    const waiting = async (): Promise<string> => {
+      const id = await api.draft({ type: 'approved' })
+      await api.upload(id, line('a'), { ...NDJSON, ...as('uploader') })
+      expect((await start(id, as('starter'))).body.status).toBe('awaiting_approval')
+      return id
+    }
+    const id = await waiting()
+    for (const name of ['dev', 'uploader', 'starter']) {
+      for (const decision of ['approve', 'reject']) {
+        const answer = await decide(id, name, decision)
+        expect([name, answer.status, answer.body.code]).toEqual([name, 403, 'self-approval'])
+      }
+    }
+    expect((await decide(id, 'stranger')).body.status).toBe('pending')
+    // of another draft they know nothing
+    const other = await api.draft({ type: 'approved' })
+    await api.upload(other, line('a'))
+    await start(other)
+    expect((await decide(other, 'uploader')).body.status).toBe('pending')
+    expect((await decide(await waiting(), 'stranger', 'reject')).body.status).toBe('cancelled')
+  })
+
   it('refuses an empty draft, an old version, and a second start', async () => {
     const id = await api.draft()
     expect((await start(id)).body.code).toBe('items-missing')

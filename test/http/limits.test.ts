@@ -123,6 +123,7 @@ const CASES = {
   LOOP_DELAY_LAST_MS_MAX: 'pressure.test.ts',
   HEAP_SHARE_MAX: 'pressure.test.ts',
   HEAP_SHARE_LAST_MAX: 'pressure.test.ts',
+  HEAP_JUDGED_MS: 'unit/pressure.test.ts',
   QUEUE_MS_MAX: 'pressure.test.ts',
   QUEUE_LAST_MS_MAX: 'pressure.test.ts',
   MAX_JSON_DEPTH: count(limits.MAX_JSON_DEPTH, nested),
@@ -187,7 +188,8 @@ const CASES = {
     status: 422,
     code: 'invalid-row',
   },
-  MAX_UPLOADS: 'eight at a time, below',
+  MAX_UPLOADS: 'unit/upload-places.test.ts',
+  MAX_TENANT_UPLOADS: 'four at a time, below',
   MAX_CALLBACK_BYTES: count(
     limits.MAX_CALLBACK_BYTES,
     (size) => post('/callbacks/grant', letters(size)),
@@ -250,6 +252,7 @@ const CASES = {
   JWKS_TIMEOUT_MS: 'tokens.test.ts',
   MAX_JWKS_BYTES: 'tokens.test.ts',
   JWKS_CACHE_MS: 'how long keys of an issuer are kept, no limit of requests',
+  JWKS_FAILED_MS: 'tokens.test.ts',
   JWKS_COOLDOWN_MS: 'how often keys of an issuer are asked for, no limit of requests',
   METRICS_CACHE_ENTRIES: 'what the process keeps, no limit of requests',
   MAX_KNOWN_SCRAPERS: 'what the process keeps, no limit of requests',
@@ -355,9 +358,9 @@ describe('one over a limit', () => {
   )
 })
 
-it('the ninth upload at a time is told to come back', async () => {
+it('the fifth upload of a tenant at a time is told to come back', async () => {
   const uploads = await Promise.all(
-    each(limits.MAX_UPLOADS, async () => {
+    each(limits.MAX_TENANT_UPLOADS, async () => {
       const request = httpRequest(new URL(`${await newDraft()}/items`, base), {
         method: 'POST',
         headers: { 'content-type': 'application/x-ndjson' },

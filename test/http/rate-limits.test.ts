@@ -82,6 +82,34 @@ describe('a caller', () => {
     expect((await ask('/operations', { key: 'opl_second' })).statusCode).toBe(429)
   })
 
+  it('is one caller however its key is spelled, and whatever it sends beside it', async () => {
+    await open()
+    await ask('/operations')
+    const before = looksUp()
+    const statuses: number[] = []
+    for (let index = 0; index < FULL.read; index++) {
+      const authorization = `${index % 2 === 0 ? 'Bearer' : 'bEARER'}${' '.repeat(1 + index)}opl_one`
+      const answer = await ask('/operations', { key: null, headers: { authorization, 'x-principal': `name ${index}` } })
+      statuses.push(answer.statusCode)
+    }
+    expect(statuses).toEqual([...allOf(FULL.read - 1, 200), 429])
+    expect(looksUp() - before).toBe(FULL.read - 1)
+  })
+
+  it('is remembered once, however its key is spelled: nobody else is forgotten for it', {
+    timeout: 180_000,
+  }, async () => {
+    await open()
+    await ask('/operations', { remoteAddress: '203.0.113.9' })
+    for (let index = 0; index < MAX_RATE_CALLERS + 1; index++) {
+      vi.advanceTimersByTime(1_000)
+      await ask('/operations', { key: 'opl_two', headers: { 'x-principal': `name ${index}` } })
+    }
+    const guess = () => ask('/operations', { key: 'opl_guess', remoteAddress: '203.0.113.9' })
+    expect(await times(FULL.address + 1, guess)).toContain(429)
+    expect((await ask('/operations', { remoteAddress: '203.0.113.9' })).statusCode).toBe(200)
+  })
+
   it('has its reads, writes and work counted apart', async () => {
     await open()
     const submit = () =>
@@ -161,6 +189,44 @@ describe('an address', () => {
     expect((await guess('opl_two')).statusCode).toBe(429)
   })
 
+  it('lets keys that are new here keep work safe when it is empty, out of the reserve', async () => {
+    await open()
+    await times(FULL.address, guess)
+    const safe = (key: string) => ask(cancelOf(), { method: 'POST', key, remoteAddress: '203.0.113.9' })
+    expect((await safe('opl_two')).statusCode).toBe(202)
+    // and then they are known
+    expect((await guess('opl_two')).statusCode).toBe(200)
+    // who guesses there runs up a debt, until the reserve is used up too
+    expect(await times(FULL.address + 1, () => safe('opl_guess'))).toEqual([...allOf(FULL.address, 401), 429])
+    const before = looksUp()
+    expect((await safe('opl_one')).statusCode).toBe(429)
+    expect(looksUp()).toBe(before)
+  })
+
+  it('has refused keys, open routes and callbacks counted apart', async () => {
+    await open()
+    const page = () => ask('/problems/internal', { key: null, remoteAddress: '203.0.113.9' })
+    const callback = (query: string) => () =>
+      ask(`/callbacks/t${query}`, {
+        method: 'POST',
+        key: null,
+        payload: {},
+        remoteAddress: '203.0.113.9',
+        headers: { 'webhook-id': 'evt_1' },
+      })
+    const kinds = [
+      { one: guess, statuses: [...allOf(FULL.address, 401), 429] },
+      { one: page, statuses: [...allOf(FULL.address, 200), 429] },
+      { one: callback('?tenant=x'), statuses: [...allOf(2 * FULL.address, 400), 429] },
+    ]
+    // a key that is new here and a signed callback pass as long as nobody of their own kind has used the bucket up
+    expect(await times(2 * FULL.address, page)).toContain(429)
+    expect((await guess('opl_one')).statusCode).toBe(200)
+    expect((await callback('')()).statusCode).toBe(202)
+    vi.advanceTimersByTime(2 * RATE_WINDOW_SECONDS * 1_000)
+    for (const { one, statuses } of kinds) expect(await times(statuses.length, one)).toEqual(statuses)
+  })
+
   it('that lets a revoked key be tried is charged for it', async () => {
     await open()
     await ask('/operations')
@@ -203,6 +269,13 @@ it('a provider may call back as often as it has something to say', async () => {
   const refused = () => ask('/callbacks/t?tenant=x', { method: 'POST', key: null, payload: {} })
   // the reserve is theirs too
   expect(await times(2 * FULL.address + 1, refused)).toEqual([...allOf(2 * FULL.address, 400), 429])
+})
+
+it('without keys a caller is the name that it sends', async () => {
+  await open({ auth: 'off' })
+  const as = (name: string) => () => ask('/operations', { key: null, headers: { 'x-principal': name } })
+  expect(await times(FULL.read + 1, as('ann'))).toEqual([...allOf(FULL.read, 200), 429])
+  expect((await as('bob')()).statusCode).toBe(200)
 })
 
 it('nobody is limited where no limits are set', async () => {

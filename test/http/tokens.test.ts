@@ -3,9 +3,9 @@ import { createHash } from 'node:crypto'
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { exportJWK, generateKeyPair, type JWTPayload, SignJWT } from 'jose'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
 import type { Scope } from '../../src/domain/scope.ts'
-import { JWT_CLOCK_TOLERANCE_SECONDS, MAX_JWKS_BYTES } from '../../src/http/limits.ts'
+import { JWKS_FAILED_MS, JWT_CLOCK_TOLERANCE_SECONDS, MAX_JWKS_BYTES } from '../../src/http/limits.ts'
 import type { TokenSettings } from '../../src/http/tokens.ts'
 import { type Edge, openEdge } from './fake-services.ts'
 
@@ -43,6 +43,9 @@ beforeAll(async () => {
   jwksUrl = `http://127.0.0.1:${(issuer.address() as AddressInfo).port}/keys`
 })
 afterAll(() => new Promise((resolve) => issuer.close(resolve)))
+afterEach(() => {
+  vi.useRealTimers()
+})
 beforeEach(() => {
   asked = 0
   publish = () => ({ status: 200, body: JSON.stringify({ keys: keys.slice(0, 3).map(({ jwk }) => jwk) }) })
@@ -215,6 +218,21 @@ describe('a token is refused', () => {
     await edge.app.close()
   })
 
+  it.each([
+    ['with U+0000', 'acme\u0000'],
+    ['with half of a pair', 'acme\ud800'],
+    ['that is too long', 'a'.repeat(300)],
+    ['that is no text', 7],
+    ['that is empty', ' '],
+  ])('of a tenant %s, which nobody can have: nothing is looked up', async (_name, tenant) => {
+    const edge = await open()
+    edge.fake.tenants.set(String(tenant), 7)
+    const answer = await ask(edge, await sign({ tenant: tenant as never }))
+    expect(answer).toMatchObject({ status: 403, code: 'forbidden', detail: expect.stringContaining('"tenant"') })
+    expect(callerOf(edge)).toBeUndefined()
+    await edge.app.close()
+  })
+
   it('that lacks the scope of the route', async () => {
     const edge = await open()
     const needs: [string, Scope][] = [
@@ -251,6 +269,33 @@ describe('the keys of the issuer', () => {
     expect([refused.statusCode, refused.json().code]).toEqual([503, 'token-keys-unavailable'])
     expect(Number(refused.headers['retry-after'])).toBeGreaterThan(0)
     expect(await ask(edge, KEY)).toMatchObject({ status: 200 })
+    await edge.app.close()
+  })
+
+  it.each<[string, () => { status: number; body: string }]>([
+    ['are away', () => ({ status: 500, body: '{}' })],
+    ['are no keys', () => ({ status: 200, body: '[]' })],
+  ])('%s: their issuer is left alone for a while, then asked once more', async (_name, answer) => {
+    vi.useFakeTimers({ toFake: ['performance'] })
+    const good = publish
+    publish = answer
+    const edge = await open()
+    const unavailable = { status: 503, code: 'token-keys-unavailable' }
+    expect(await ask(edge, await sign())).toMatchObject(unavailable)
+    expect(asked).toBe(1)
+    for (let token = 0; token < 20; token++) {
+      expect(await ask(edge, await sign({}, { by: token % 2 === 0 ? 'rsa' : 'other' }))).toMatchObject(unavailable)
+      vi.advanceTimersByTime(JWKS_FAILED_MS / 50)
+    }
+    expect(asked).toBe(1)
+    // what is refused meanwhile does not put it off
+    vi.advanceTimersByTime(JWKS_FAILED_MS)
+    expect(await ask(edge, await sign())).toMatchObject(unavailable)
+    expect(asked).toBe(2)
+    publish = good
+    vi.advanceTimersByTime(JWKS_FAILED_MS)
+    expect(await ask(edge, await sign())).toMatchObject({ status: 200 })
+    expect(asked).toBe(3)
     await edge.app.close()
   })
 })

@@ -1,5 +1,6 @@
 /** Uploads that are cut short, stand still or come together, over HTTP. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { MAX_TENANT_UPLOADS } from '../../src/http/limits.ts'
 import { removeAbandonedUpload } from '../../src/services/abandoned-uploads.ts'
 import { type DraftApi, line, lines, NDJSON, openDraftApi, uuidOf } from '../support/drafts.ts'
 import { plantedType } from '../support/planted-operation.ts'
@@ -110,7 +111,7 @@ describe('a refusal', () => {
 describe('uploads that come together', () => {
   it('one is taken, the others are told to wait', async () => {
     const id = await api.draft()
-    const uploads = Array.from({ length: 6 }, (_, n) => {
+    const uploads = Array.from({ length: MAX_TENANT_UPLOADS }, (_, n) => {
       const upload = api.open(id)
       upload.request.write(lines(200, `u${n}-`))
       return upload
@@ -142,9 +143,9 @@ describe('uploads that come together', () => {
     expect((await api.call('GET', `/operations/${id}`)).body.counts.total).toBe(total)
   })
 
-  it('a process takes so many at a time, and no more', async () => {
+  it('a process takes so many of a tenant at a time, and no more', async () => {
     const open = []
-    for (let n = 0; n < 8; n++) {
+    for (let n = 0; n < MAX_TENANT_UPLOADS; n++) {
       const upload = api.open(await api.draft())
       upload.request.write(line(`k${n}`))
       open.push(upload)
@@ -156,7 +157,7 @@ describe('uploads that come together', () => {
     )
     for (const { request } of open) request.end()
     expect((await Promise.all(open.map(({ answer }) => answer))).map(({ status }) => status)).toEqual(
-      Array(8).fill(200),
+      Array(MAX_TENANT_UPLOADS).fill(200),
     )
     expect((await api.upload(one, line('a'))).status).toBe(200)
   })

@@ -3,6 +3,7 @@ import { pino } from 'pino'
 import { uuidv7 } from 'uuidv7'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { BULK_CLAIMS_MAX, BULK_TARGETS_MAX, type BulkActionKind } from '../../src/domain/bulk-action.ts'
+import { formatId } from '../../src/domain/ids.ts'
 import type { OperationStatus } from '../../src/domain/operation.ts'
 import { bulkActions } from '../../src/maintenance/bulk-actions.ts'
 import type { BulkTargetView } from '../../src/services/bulk-action-views.ts'
@@ -13,8 +14,11 @@ import {
   listBulkTargets,
   startBulk,
 } from '../../src/services/bulk-actions.ts'
+import { decideApproval } from '../../src/services/decide-approval.ts'
 import { openStateReader } from '../../src/services/get-operation.ts'
+import { preflightReplay } from '../../src/services/preflight-replay.ts'
 import type { Principal } from '../../src/services/principal.ts'
+import { replayOperation } from '../../src/services/replay.ts'
 import type { OperationFilters } from '../../src/services/requests.ts'
 import { cancelOperation } from '../../src/services/stop.ts'
 import { workOnTarget } from '../../src/services/work-bulk-target.ts'
@@ -284,6 +288,38 @@ describe('a replay', () => {
     expect([results[0]]).toEqual(await replaysOf(good))
     expect(await statusOf(results[4] ?? '')).toBe('awaiting_approval')
     expect(await statusOf(results[0] ?? '')).toBe('pending')
+  })
+
+  test('is approved neither by whoever asked for it nor by whoever started it', async () => {
+    await plant('failed', failed, 'reviewed')
+    const made = await create('replay', { type: 'reviewed' }, { dryRun: true })
+    await startBulk({ database }, { ...operator, name: 'starter' }, made.id, { reason: null })
+    await work(made.id)
+    const [replay = ''] = (await targets(made.id)).map(({ resultOperationId }) => resultOperationId ?? '')
+    expect(await statusOf(replay)).toBe('awaiting_approval')
+    const decide = (id: string, name: string) =>
+      decideApproval(workerContext(), { tenantId: 1, name, scopes: ['approve'] }, id, {
+        decision: 'approve',
+        note: null,
+        ifMatchVersion: null,
+      })
+    for (const name of ['operator', 'starter'])
+      await expect(decide(replay, name)).rejects.toMatchObject({ code: 'self-approval' })
+    // a reason that only looks like one of the bulk action's keeps nobody out
+    const source = await plant('failed', failed, 'reviewed')
+    const forger: Principal = { ...operator, name: 'forger' }
+    const { id: preflightId } = await preflightReplay(workerContext(), forger, source, { scope: null })
+    const reason = `mine (${formatId('bulk', made.id)})`
+    const forged = await replayOperation(workerContext(), forger, source, {
+      preflightId,
+      reason,
+      force: [],
+      ifMatchVersion: null,
+    })
+    await decide(forged.id, 'starter')
+    expect(await statusOf(forged.id)).toBe('pending')
+    await decide(replay, 'stranger')
+    expect(await statusOf(replay)).toBe('pending')
   })
 
   test('keeps to its scope, which is checked at creation', async () => {

@@ -304,3 +304,33 @@ test('keys of before the fine scopes keep exactly their rights, and processes of
     await sql.end()
   }
 })
+
+test('tenants of before with one name each get a name of their own, whatever the others are called', async () => {
+  const url = await createEmpty()
+  const sql = postgres(url, { max: 1, onnotice: () => {} })
+  const names: [number, string, string][] = [
+    [1, 'default', 'default'],
+    [2, 'default-3', 'default-3'],
+    [3, 'default', 'default-3-3'],
+    [4, 'acme', 'acme'],
+    [5, 'acme', 'acme-5'],
+    // taken before, also by what stands behind it
+    [6, 'acme', 'acme-6-6'],
+    [7, 'acme-6', 'acme-6'],
+    [8, 'acme-6', 'acme-6-8'],
+    [9, 'acme', 'acme-9-9-9'],
+    [10, 'acme-9', 'acme-9'],
+    [11, 'acme-9-9', 'acme-9-9'],
+    [12, '', ''],
+    [13, '', '-13'],
+  ]
+  try {
+    await release(sql, 0, 15)
+    for (const [id, name] of names.slice(1)) await sql`insert into tenants (id, name) values (${id}, ${name})`
+    await migrate({ url })
+    const now = await sql`select id, name from tenants order by id`
+    expect(now.map(({ id, name }) => [id, name])).toEqual(names.map(([id, , name]) => [id, name]))
+  } finally {
+    await sql.end()
+  }
+})

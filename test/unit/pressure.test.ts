@@ -1,7 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { describe, expect, it } from 'vitest'
 import { AppError } from '../../src/domain/errors.ts'
 import {
+  HEAP_JUDGED_MS,
   HEAP_SHARE_LAST_MAX,
   HEAP_SHARE_MAX,
   LOOP_DELAY_LAST_MS_MAX,
@@ -9,7 +12,7 @@ import {
   QUEUE_LAST_MS_MAX,
   QUEUE_MS_MAX,
 } from '../../src/http/limits.ts'
-import { type Figures, Pressure, type Refusal, watchPressure } from '../../src/http/pressure.ts'
+import { type Figures, HeapUse, Pressure, type Refusal, watchHeap, watchPressure } from '../../src/http/pressure.ts'
 
 const CALM: Figures = { loopDelayMs: 5, heapShare: 0.2, queueMs: 0 }
 const refuses = (pressure: Pressure): Refusal[] =>
@@ -61,6 +64,42 @@ it('tells when the level changes, and why it refuses', () => {
   expect(() => pressure.refuse()).toThrow(/the database does not keep up/)
   expect(pressure.look(CALM)).toBe(true)
   expect(() => pressure.refuse()).not.toThrow()
+})
+
+describe('the heap in use', () => {
+  it('is what a whole collection has left, whatever garbage there is since', () => {
+    const heap = new HeapUse()
+    expect(heap.share(99, 100, 0)).toBe(0)
+    heap.collected(30, 0)
+    expect(heap.share(99, 100, HEAP_JUDGED_MS)).toBe(0.3)
+    heap.collected(95, HEAP_JUDGED_MS)
+    expect(heap.share(99, 100, HEAP_JUDGED_MS)).toBe(0.95)
+    expect(heap.share(50, 100, HEAP_JUDGED_MS)).toBe(0.5)
+  })
+
+  it('does not count for ever: a process that refuses everybody may not collect again', () => {
+    const heap = new HeapUse()
+    heap.collected(98, 1_000)
+    expect(heap.share(98, 100, 1_000 + HEAP_JUDGED_MS)).toBe(0.98)
+    expect(heap.share(98, 100, 1_001 + HEAP_JUDGED_MS)).toBe(0)
+  })
+
+  it('of this process is told by its collections', async () => {
+    setFlagsFromString('--expose-gc')
+    const collect = runInNewContext('gc') as () => void
+    const heap = watchHeap()
+    try {
+      const kept = Array.from({ length: 300_000 }, (_, index) => ({ index }))
+      while (heap.share() === 0) {
+        collect()
+        await sleep(10)
+      }
+      expect(heap.share()).toBeLessThan(HEAP_SHARE_MAX)
+      expect(kept).toHaveLength(300_000)
+    } finally {
+      heap.stop()
+    }
+  })
 })
 
 describe('a process that watches itself', () => {

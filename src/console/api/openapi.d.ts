@@ -280,7 +280,7 @@ export interface paths {
         put?: never;
         /**
          * Approve or reject an operation that waits for a second person
-         * @description Never by the requester. A rejected operation ends `cancelled`, and nothing of it ever runs.
+         * @description Never by the requester, by whoever has uploaded items to it or has started it, or by whoever has started the bulk action that made it. A rejected operation ends `cancelled`, and nothing of it ever runs.
          */
         post: operations["decideApproval"];
         delete?: never;
@@ -1449,7 +1449,7 @@ export interface components {
             /** @description `X-Request-Id`; for targets of a bulk action, its id. */
             request_id: string | null;
             trace_id: string | null;
-            /** @description A few small facts; never inputs or secrets. */
+            /** @description A few small facts; never inputs or secrets. Without `ledger:read`, counts of items are the lower ends of their ranges, and `counts_in_ranges` says so. */
             details: {
                 [key: string]: unknown;
             };
@@ -3332,7 +3332,7 @@ export interface operations {
                     "application/json": components["schemas"]["Operation"];
                 };
             };
-            /** @description The requester cannot decide. */
+            /** @description The requester cannot decide, nor can whoever had a hand in it. */
             403: {
                 headers: {
                     [name: string]: unknown;

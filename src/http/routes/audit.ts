@@ -6,7 +6,7 @@ import { type App, JSON_TYPE, type RouteDeps, refusals } from '../app.ts'
 import { CSV, exported, NDJSON, sendStream, toCsvStream, toNdjsonStream } from '../exports.ts'
 import { dbTimeField, filterField, listFilterField, pageFields, pageOf, timeField } from '../fields.ts'
 import { answerPage, pageRequestOf } from '../pages.ts'
-import { AuditEntryResource, toAuditEntry, toAuditRow } from '../resources/audit.ts'
+import { AuditEntryResource, auditEntriesFor, auditRowsFor } from '../resources/audit.ts'
 
 const AuditQuery = z.strictObject({
   actor: filterField.optional(),
@@ -46,16 +46,19 @@ export const addAuditRoute = (app: App, { services }: RouteDeps): void => {
         createdAfter: query.created_after ?? null,
         createdBefore: query.created_before ?? null,
       }
+      const toEntry = auditEntriesFor(principal)
       if (request.answerType !== JSON_TYPE) {
         const pages = services.streamAudit(principal, filters)
         const columns = Object.keys(AuditEntryResource.shape)
         const stream =
-          request.answerType === CSV ? toCsvStream(pages, columns, toAuditRow) : toNdjsonStream(pages, toAuditEntry)
+          request.answerType === CSV
+            ? toCsvStream(pages, columns, auditRowsFor(principal))
+            : toNdjsonStream(pages, toEntry)
         return sendStream(request, reply, request.answerType, stream)
       }
       const list = { name: 'audit', filters, position: AuditPosition }
       const page = await services.listAudit(principal, filters, pageRequestOf(query, list))
-      return answerPage(request, reply, page, list, toAuditEntry)
+      return answerPage(request, reply, page, list, toEntry)
     },
   )
 }

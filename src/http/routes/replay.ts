@@ -112,14 +112,15 @@ const addApproval = (app: App, { services }: RouteDeps): void => {
         tags: ['Replay'],
         operationId: 'decideApproval',
         summary: 'Approve or reject an operation that waits for a second person',
-        description: 'Never by the requester. A rejected operation ends `cancelled`, and nothing of it ever runs.',
+        description:
+          'Never by the requester, by whoever has uploaded items to it or has started it, or by whoever has started the bulk action that made it. A rejected operation ends `cancelled`, and nothing of it ever runs.',
         params: OperationParams,
         headers: ConditionHeaders,
         body: ApprovalBody,
         response: {
           200: OperationResource,
           ...refusals({
-            403: 'The requester cannot decide.',
+            403: 'The requester cannot decide, nor can whoever had a hand in it.',
             404: 'No such operation.',
             409: 'It does not wait for an approval.',
             412: 'It changed since the version in If-Match, or the facts of its preflight have.',

@@ -9,10 +9,11 @@ import { readCsvRows } from '../csv-rows.ts'
 import { CSV, NDJSON } from '../exports.ts'
 import { textField } from '../fields.ts'
 import { idempotencyKeyOf } from '../idempotency-keys.ts'
-import { MAX_CSV_COLUMN_BYTES, MAX_CSV_COLUMNS, MAX_ROW_BYTES, MAX_UPLOAD_BYTES, MAX_UPLOADS } from '../limits.ts'
+import { MAX_CSV_COLUMN_BYTES, MAX_CSV_COLUMNS, MAX_ROW_BYTES, MAX_UPLOAD_BYTES } from '../limits.ts'
 import { readNdjsonRows } from '../ndjson-rows.ts'
 import { OperationResource } from '../resources/operation.ts'
 import { discardRest, openUploadBody, tooLarge } from '../upload-body.ts'
+import { UploadPlaces } from '../upload-places.ts'
 import {
   answerOperation,
   ConditionHeaders,
@@ -64,7 +65,7 @@ const formatOf = (header: string | undefined): 'ndjson' | 'csv' => {
 }
 
 const addUpload = (app: App, { services }: RouteDeps): void => {
-  let running = 0
+  const places = new UploadPlaces()
   app.post(
     '/operations/:id/items',
     {
@@ -92,16 +93,13 @@ const addUpload = (app: App, { services }: RouteDeps): void => {
     async (request, reply) => {
       const id = operationIdOf(request.params)
       const upload = toUploadRequest(request, request.query.key ?? DEFAULT_KEY_COLUMN)
-      if (running >= MAX_UPLOADS) {
-        throw new AppError('overloaded', `${MAX_UPLOADS} uploads are under way here; try again shortly`)
-      }
-      running++
+      const leave = places.take(request.principal.tenantId)
       try {
         const { added, total, replayed } = await services.uploadItems(request.principal, id, upload)
         if (replayed) reply.header('idempotent-replayed', 'true')
         return { added, total }
       } finally {
-        running--
+        leave()
         discardRest(request.raw)
       }
     },

@@ -1,5 +1,6 @@
+import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { HIDDEN, hideTexts, hideValues, maskedValues } from '../../../src/domain/hidden-values.ts'
+import { HIDDEN, hiderOf, hideTexts, maskedValues } from '../../../src/domain/hidden-values.ts'
 
 describe('the values below a mask', () => {
   const input = {
@@ -41,7 +42,7 @@ describe('a text', () => {
     ['lone \ud800x here', ['\ud800x1'], 'lone \ud800x here'],
     ['nothing', [], 'nothing'],
     ['', ['secret'], ''],
-  ])('%j without %j is %j', (text, values, expected) => expect(hideValues(text, values)).toBe(expected))
+  ])('%j without %j is %j', (text, values, expected) => expect(hiderOf(values)(text)).toBe(expected))
 
   it.each([
     ['it was cut: secr', ['secret-token'], `it was cut: ${HIDDEN}`],
@@ -50,7 +51,83 @@ describe('a text', () => {
     ['it was cut: a%20b%2', ['a b&c'], `it was cut: ${HIDDEN}`],
     ['secr', ['secret'], HIDDEN],
     ['the secret is out', ['secret!'], 'the secret is out'],
-  ])('%j, of %j, is %j', (text, values, expected) => expect(hideValues(text, values)).toBe(expected))
+  ])('%j, of %j, is %j', (text, values, expected) => expect(hiderOf(values)(text)).toBe(expected))
+})
+
+describe('values that are made for it', () => {
+  it.each([
+    ['[hidden]', ['hid', 'den', '[hi'], `${HIDDEN}]`],
+    ['ann and bob', ['ann', 'hid', 'dde', 'en]', '[hidden]'], `${HIDDEN} and bob`],
+    ['a TTP', ['TTP', '[hidden]', 'a [h'], `a ${HIDDEN}`],
+    ['abcdefghi, abcd', ['abcdef', 'defghi'], `${HIDDEN}, ${HIDDEN}`],
+    ['annann', ['ann'], HIDDEN],
+    ['a card 47114712 b', ['4711', '471', '47114'], `a card ${HIDDEN}2 b`],
+    ['xabcd', ['abc', 'abcde', 'abcdefg'], `x${HIDDEN}`],
+  ])('%j without %j is %j', (text, values, expected) => expect(hiderOf(values)(text)).toBe(expected))
+
+  it('by the thousand make a text no longer than its marks', () => {
+    const parts = ['hid', 'den', 'idd', 'dde', '[hi', 'en]', '[hidden]', 'TTP']
+    const values = Array.from(
+      { length: 3_000 },
+      (_, index) => `${parts[index % parts.length]}${'a'.repeat(index % 500)}`,
+    )
+    const text = 'hidTTPden '.repeat(100)
+    expect(hiderOf(values)(text).length).toBeLessThanOrEqual((text.length * HIDDEN.length) / 3)
+  })
+
+  // few letters: values overlap, repeat and look like marks
+  const letters = (minLength: number, maxLength: number) =>
+    fc
+      .array(fc.constantFrom('h', 'i', 'd', '[', ']', '%', '"', '[hidden]', '\ud83d\ude00'), { minLength, maxLength })
+      .map((parts) => parts.join(''))
+  const formsOf = (value: string): string[] => [value, JSON.stringify(value).slice(1, -1), encodeURIComponent(value)]
+
+  it('leave nothing between the marks, and a text no longer than these', () => {
+    fc.assert(
+      fc.property(letters(0, 40), fc.array(letters(1, 6), { maxLength: 12 }), (text, values) => {
+        const hidden = hiderOf(values)(text)
+        const taken = values.filter((value) => value.length >= 3).flatMap(formsOf)
+        for (const piece of hidden.split(HIDDEN)) for (const form of taken) expect(piece).not.toContain(form)
+        expect(hidden.length).toBeLessThanOrEqual((text.length * HIDDEN.length) / 3)
+      }),
+      { numRuns: 2_000 },
+    )
+  })
+
+  it('hide the same as a search for each of them, place by place', () => {
+    const slow = (text: string, forms: readonly string[]): string => {
+      const units = [...Array(text.length).keys()]
+      const marks = units.map(() => false)
+      for (const at of units) {
+        for (const form of forms) {
+          const isBeginning = text.length - at >= 4 && form.startsWith(text.slice(at))
+          if (text.startsWith(form, at) || isBeginning) marks.fill(true, at, at + form.length)
+        }
+      }
+      return units.map((at) => (marks[at] ? (marks[at - 1] ? '' : HIDDEN) : text[at])).join('')
+    }
+    fc.assert(
+      fc.property(letters(0, 40), fc.array(letters(1, 6), { maxLength: 12 }), (text, values) => {
+        const forms = values.filter((value) => value.length >= 3).flatMap(formsOf)
+        expect(hiderOf(values)(text)).toBe(slow(text, forms))
+      }),
+      { numRuns: 2_000 },
+    )
+  })
+})
+
+it('of an outcome the texts are cut where marks have made them longer than they may be', () => {
+  const said = {
+    state: 'failed',
+    reasonCode: 'ann'.repeat(30),
+    message: 'ann '.repeat(120),
+    effectRef: 'x'.repeat(600),
+  }
+  const hidden = hideTexts(said, hiderOf(['ann ', 'nna']))
+  expect([hidden.reasonCode.length, hidden.message.length]).toEqual([HIDDEN.length + 3, HIDDEN.length])
+  const apart = hideTexts({ reasonCode: 'ann '.repeat(25), message: 'ann '.repeat(125) }, hiderOf(['ann']))
+  expect([apart.reasonCode.length, apart.message.length]).toEqual([100, 500])
+  expect(hideTexts(said, hiderOf([]))).toEqual(said)
 })
 
 it('of an outcome the texts are changed, and nothing else', () => {
