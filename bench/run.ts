@@ -149,6 +149,13 @@ const write = ({ results, charts }: Measured, described: string): void => {
   const fleet = fillIn(readFileSync(FLEET, 'utf8'), `${described}\n\n${renderFleet(all)}`, 'fleet')
   if (fleet === null) console.log('\ndeploy/database.md has no place called fleet, so it stays as it is')
   else writeFileSync(FLEET, fleet)
+  format([README, FLEET, RESULTS])
+}
+
+/** As everything here is formatted: a run leaves nothing that a check would refuse. */
+const format = (files: readonly string[]): void => {
+  const { status } = spawnSync('npx', ['biome', 'format', '--write', ...files], { cwd: ROOT, stdio: 'ignore' })
+  if (status !== 0) console.log('\nwhat was written could not be formatted: npx biome format --write .')
 }
 
 const main = async (): Promise<void> => {

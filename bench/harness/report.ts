@@ -70,7 +70,8 @@ const FLEET: readonly { question: string; id: string }[] = [
 export const renderFleet = (results: readonly Result[]): string => {
   const rows = FLEET.map(({ question, id }) => {
     const measured = results.filter((result) => result.id === id && result.ratio !== null)
-    const figures = measured.map(({ what, absolute }) => `${what}: ${absolute}`).join('; ')
+    // what was measured at once has one text
+    const figures = [...new Set(measured.map(({ absolute }) => absolute))].join('; ')
     return `| ${cell(question)} | ${figures === '' ? 'not measured yet' : cell(figures)} | ${id} |`
   })
   return ['| | figures of the machine that ran the benches | bench |', '|---|---|---|', ...rows].join('\n')

@@ -47,8 +47,8 @@ test('the README is changed in its place only, and not at all where there is non
 })
 
 test('figures for sizing a fleet are those that were measured, and no others', () => {
-  const rows = renderFleet([line('B1', [1.6]), line('B5', [1.6])]).split('\n')
-  expect(rows[2]).toBe('| operations that one api accepts | POST: ours 6,400/s | B1 |')
+  const rows = renderFleet([line('B1', [1.6]), line('B1', [2.1]), line('B5', [1.6])]).split('\n')
+  expect(rows[2]).toBe('| operations that one api accepts | ours 6,400/s | B1 |')
   expect(rows.slice(3).every((row) => row.includes('| not measured yet |'))).toBe(true)
   expect(fillIn('<!-- fleet: by a run -->\n<!-- /fleet -->\n', 'new', 'fleet')).toBe(
     '<!-- fleet: by a run -->\n\nnew\n\n<!-- /fleet -->\n',
