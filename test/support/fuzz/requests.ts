@@ -80,7 +80,8 @@ const brokenEscape = fc.constantFrom(
   '*',
 )
 
-export const requestsFor = (document: OpenApi, pool: Pool): fc.Arbitrary<FuzzRequest> => {
+/** `only`: for one operation, by its `operationId`. */
+export const requestsFor = (document: OpenApi, pool: Pool, only?: string): fc.Arbitrary<FuzzRequest> => {
   const { schemas } = document.components
   const hints: Hints = (member) => {
     if (member === 'wait_seconds') return fc.constant(0)
@@ -199,9 +200,11 @@ export const requestsFor = (document: OpenApi, pool: Pool): fc.Arbitrary<FuzzReq
     return fc.array(lines, { maxLength: 5 }).map((all) => `${head}${all.join('\n')}\n`)
   }
 
-  const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
-    Object.entries(methods).map(([method, operation]) => ({ path, method: method.toUpperCase(), operation })),
-  )
+  const operations = Object.entries(document.paths)
+    .flatMap(([path, methods]) =>
+      Object.entries(methods).map(([method, operation]) => ({ path, method: method.toUpperCase(), operation })),
+    )
+    .filter(({ operation }) => only === undefined || operation.operationId === only)
   const build = (place: (typeof operations)[number], kind: Kind): fc.Arbitrary<FuzzRequest> => {
     const { path, operation } = place
     const { operationId, parameters = [], requestBody } = operation
@@ -228,7 +231,7 @@ export const requestsFor = (document: OpenApi, pool: Pool): fc.Arbitrary<FuzzReq
   const kinds = fc.constantFrom<Kind>('right', 'right', 'nearly', 'nearly', 'rubbish')
   // each is built once: there are some hundred of them
   const built = new Map<string, fc.Arbitrary<FuzzRequest>>()
-  return fc.tuple(fc.nat({ max: operations.length - 1 }), kinds).chain(([index, kind]) => {
+  return fc.tuple(fc.noBias(fc.nat({ max: operations.length - 1 })), kinds).chain(([index, kind]) => {
     const known = built.get(`${index} ${kind}`)
     if (known) return known
     const arbitrary = build(operations[index] as (typeof operations)[number], kind)
