@@ -6,7 +6,7 @@ import { openTestService, PROCESSES_MS, type TestService, untilStatus } from '..
 import { grantLookup, grantType, writeTypeFile } from '../support/service-types.ts'
 import { openWorkerFleet, type WorkerFleet } from '../support/worker-process.ts'
 
-const typeFile = writeTypeFile([grantType('grant', {}, { lookup: grantLookup(200) })])
+const typeFile = writeTypeFile([grantType('grant', {}, { lookup: grantLookup(200), on_absent: 'retry' })])
 let effects: EffectServer
 let service: TestService
 let fleet: WorkerFleet
