@@ -39,6 +39,8 @@ export type Hide = (text: string) => string
  */
 export const hiderOf = (values: readonly string[]): Hide => {
   const forms = sortedForms(values)
+  // most types mask nothing
+  if (forms.length === 0) return (text) => text
   const within = formsWithin(forms)
   return (text) => {
     const pieces: string[] = []

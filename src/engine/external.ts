@@ -25,7 +25,7 @@ import { sentReport, unknownStep, unsentReport } from '../services/outcome-repor
 import { reserveCalls } from '../storage/rate-limits.ts'
 import { claimIntents } from '../storage/run/claim-intents.ts'
 import { claimRetries, explainKnownKeys } from '../storage/run/claim-retries.ts'
-import type { Report } from '../storage/run/converge.ts'
+import type { Report } from '../storage/run/evidence.ts'
 import { type RunnableItem, readDueRetries, readItems, readRetryAttempts, readWindow } from '../storage/run/window.ts'
 import { type ClaimedItem, openCalls, type Sender } from './calls.ts'
 import type { RunContext } from './context.ts'

@@ -89,11 +89,12 @@ const readUtf8 = (header: string | string[]): string =>
 export const bearerOf = ({ headers }: Pick<FastifyRequest, 'headers'>): string | null =>
   BEARER.exec(headers.authorization ?? '')?.[1] ?? null
 
+export const isApiKey = (credential: string): boolean => credential.startsWith(API_KEY_PREFIX)
+
 const bearerPrincipal = async (request: FastifyRequest, scope: Scope, sources: Sources): Promise<Principal> => {
   const { services, tokens } = sources
   const credential = bearerOf(request) ?? ''
-  if (credential.startsWith(API_KEY_PREFIX) && credential.length <= MAX_API_KEY_BYTES)
-    return keyPrincipal(credential, scope, sources)
+  if (isApiKey(credential) && credential.length <= MAX_API_KEY_BYTES) return keyPrincipal(credential, scope, sources)
   if (tokens !== null && credential.length <= MAX_JWT_BYTES && JWT.test(credential))
     return tokenPrincipal(credential, tokens, services)
   const others = tokens === null ? '' : ', or a JWT'

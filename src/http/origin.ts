@@ -1,6 +1,7 @@
 import type { FastifyRequest } from 'fastify'
 import { type AuditAuthor, traceIdOf } from '../domain/audit.ts'
 import type { Scope } from '../domain/scope.ts'
+import { bearerOf, isApiKey } from './auth.ts'
 import type { HttpConfig } from './deps.ts'
 
 /** How a request came in, for the audit: the caller was let in with it before. */
@@ -9,7 +10,7 @@ export const originOf = (
   scope: Scope,
   { auth }: Pick<HttpConfig, 'auth'>,
 ): Omit<AuditAuthor, 'actor'> => ({
-  auth: auth === 'off' ? 'none' : /^bearer +opl_/i.test(request.headers.authorization ?? '') ? 'key' : 'jwt',
+  auth: auth === 'off' ? 'none' : isApiKey(bearerOf(request) ?? '') ? 'key' : 'jwt',
   scope,
   requestId: request.id,
   traceId: traceIdOf(request.traceparent),

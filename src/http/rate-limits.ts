@@ -26,6 +26,7 @@ import {
   type RateLimits,
   type RatePolicy,
   standing,
+  type Taken,
   take,
 } from '../domain/rate-limit.ts'
 import type { Principal } from '../services/principal.ts'
@@ -72,15 +73,19 @@ class Bucket {
 
   /** Answers with the pause that is needed before, in milliseconds; 0: granted. */
   take(caller: string, isReserved: boolean): number {
-    const taken = take(this.#fullAtMs.get(caller) ?? 0, this.#perSecond, performance.now(), isReserved)
+    const taken = this.#ask(caller, isReserved)
     if (taken.granted) this.#fullAtMs.set(caller, taken.fullAtMs)
     return taken.granted ? 0 : taken.retryInMs
   }
 
   /** What `take` would answer. */
   look(caller: string, isReserved: boolean): number {
-    const taken = take(this.#fullAtMs.get(caller) ?? 0, this.#perSecond, performance.now(), isReserved)
+    const taken = this.#ask(caller, isReserved)
     return taken.granted ? 0 : taken.retryInMs
+  }
+
+  #ask(caller: string, isReserved: boolean): Taken {
+    return take(this.#fullAtMs.get(caller) ?? 0, this.#perSecond, performance.now(), isReserved)
   }
 
   giveBack(caller: string): void {
@@ -175,13 +180,14 @@ export const openRateGuard = (app: FastifyInstance, limits: RateLimits | null): 
   }
 
   app.decorateRequest('charged', null)
-  app.addHook('onSend', async ({ charged }, reply) => {
-    if (charged === null) return
+  app.addHook('onSend', ({ charged }, reply, _payload, done) => {
     // the signature says who it is, and it was good
-    const isProven = charged.bucket === callbacks && reply.statusCode < 400
-    if (reply.statusCode !== 304 && !isProven) return
-    charged.bucket.giveBack(charged.caller)
-    charged.bucket.tell(reply, charged.caller)
+    const isProven = charged?.bucket === callbacks && reply.statusCode < 400
+    if (charged !== null && (reply.statusCode === 304 || isProven)) {
+      charged.bucket.giveBack(charged.caller)
+      charged.bucket.tell(reply, charged.caller)
+    }
+    done()
   })
 
   return {

@@ -34,6 +34,7 @@ import { addConsoleRoutes, CONSOLE_DIRECTORY } from './routes/console.ts'
 import { addDeadLetterRoutes } from './routes/dead-letters.ts'
 import { addIncidentRoutes } from './routes/incidents.ts'
 import { addItemHistoryRoute } from './routes/item-history.ts'
+import { addOperationListRoute } from './routes/operation-list.ts'
 import { addOperationTypeRoutes } from './routes/operation-types.ts'
 import { addOperationRoutes } from './routes/operations.ts'
 import { addOutcomeRoutes } from './routes/outcomes.ts'
@@ -130,6 +131,7 @@ export const buildServer = async (deps: ServerDeps): Promise<App> => {
   app.addHook('preClose', async () => waiters.endAll())
   const routeDeps: RouteDeps = { ...deps, waiters }
   addOperationRoutes(app, routeDeps)
+  addOperationListRoute(app, routeDeps)
   await addUploadRoutes(app, routeDeps)
   addOutcomeRoutes(app, routeDeps)
   addItemHistoryRoute(app, routeDeps)

@@ -1,7 +1,7 @@
 import { fingerprint } from '../domain/failure.ts'
 import { lookupAfterMs, type OperationType } from '../domain/operation-type.ts'
 import { backoffMs } from '../domain/retry.ts'
-import type { Report } from '../storage/run/converge.ts'
+import type { Report } from '../storage/run/evidence.ts'
 
 const ABSENT = {
   effect: 'absent',

@@ -10,6 +10,7 @@ import type { ServiceContext } from './context.ts'
 import { downloadPath, downloadsNotConfigured, isSignatureOf } from './download-links.ts'
 import { type Principal, requireScope } from './principal.ts'
 import type { DownloadRequest } from './requests.ts'
+import { noOperation } from './require-operation.ts'
 
 /** What reading artifacts takes besides the database. */
 export interface Downloads {
@@ -37,7 +38,7 @@ export const getArtifact = async (
     exists: await operationExists(connection, tenantId, operationId),
     row: await readArtifact(connection, { tenantId, operationId }),
   }))
-  if (!exists) throw new AppError('operation-not-found', 'there is no such operation')
+  if (!exists) throw noOperation()
   if (!row) throw new AppError('artifact-not-published', 'the operation has published no artifact')
   if (row.type === LEDGER_EXPORT) requireScope(principal, 'ledger:read')
   if (secret === null) throw downloadsNotConfigured()

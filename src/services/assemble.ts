@@ -10,18 +10,12 @@ import type { OperationState } from '../storage/operation-state.ts'
 import { type Downloads, getArtifact, openDownload } from './artifacts.ts'
 import { listAudit, streamAudit } from './audit.ts'
 import { authenticate } from './authenticate.ts'
-import {
-  abortBulk,
-  createBulkAction,
-  getBulkAction,
-  listBulkActions,
-  listBulkTargets,
-  startBulk,
-} from './bulk-actions.ts'
+import { abortBulk, getBulkAction, listBulkActions, listBulkTargets, startBulk } from './bulk-actions.ts'
 import { claimWork } from './claim-work.ts'
 import { compensateOperation } from './compensate.ts'
 import type { ServiceContext } from './context.ts'
 import { gaugesInRanges } from './count-ranges.ts'
+import { createBulkAction } from './create-bulk-action.ts'
 import { discard, getDeadLetter, listDeadLetters } from './dead-letters.ts'
 import { decideApproval } from './decide-approval.ts'
 import { getOperation, openStateReader } from './get-operation.ts'
@@ -87,6 +81,7 @@ import type {
   WebhookDeliveryPosition,
   WorkHeartbeatRequest,
 } from './requests.ts'
+import { noOperation } from './require-operation.ts'
 import { resolveCase } from './resolve-case.ts'
 import { startDraft } from './start-draft.ts'
 import { cancelOperation, pauseOperation, resumeOperation } from './stop.ts'
@@ -124,7 +119,7 @@ export const assembleServices = (
 
   const shown = async (principal: Principal, id: string): Promise<OperationView> => {
     const operation = await getOperation(context, principal, id)
-    if (!operation) throw new AppError('operation-not-found', 'there is no such operation')
+    if (!operation) throw noOperation()
     return operation
   }
 

@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto'
 import type { AuditEntry } from '../domain/audit.ts'
 import { AppError } from '../domain/errors.ts'
 import { isRemote, type OperationType } from '../domain/operation-type.ts'
-import { isIsolated, leaseWithinMs, remoteRoom, sendWithinMs } from '../domain/remote-work.ts'
+import { isIsolated, leaseWithinMs, remoteRoom } from '../domain/remote-work.ts'
 import { claimExpiredShards, claimReadyShards } from '../storage/run/claim-shards.ts'
 import { endLease } from '../storage/run/end-lease.ts'
 import type { ClaimedShard } from '../storage/run/lease.ts'
@@ -18,7 +18,8 @@ import type { Principal } from './principal.ts'
 import { explainInHand, finishHold, holdOf, type RemoteContext, type RemoteHold, runnableOf } from './remote-hold.ts'
 import type { ClaimWorkRequest } from './requests.ts'
 import type { ClaimedWorkView, WorkBatchView } from './views.ts'
-import { type LeaseTicket, openLease, openWorker, sealLease, sealWorker, type WorkerTicket } from './worker-tokens.ts'
+import { batchView } from './work-batch.ts'
+import { type LeaseTicket, openLease, openWorker, sealWorker, type WorkerTicket } from './worker-tokens.ts'
 
 export type WorkContext = RemoteContext & { tokenKey: () => Promise<string> }
 
@@ -273,34 +274,4 @@ const toBatch = (hold: RemoteHold, lease: ClaimedShard, first: FirstItems, claim
   const waitedMs = first.leaseReadMs - claimer.startedMs
   const within = leaseWithinMs({ waitedMs, leaseLeftMs: first.leaseLeftMs, leaseMs: type.leaseMs })
   return batchView(claimer.key, hold, ticket, { ...first, leaseWithinMs: within, startedMs: claimer.startedMs })
-}
-
-/** Items with their lease, as both claims and results answer with them. */
-export const batchView = (
-  key: string,
-  hold: RemoteHold,
-  ticket: LeaseTicket,
-  batch: { items: HandOut['items']; leaseWithinMs: number; traceparent: string | null; startedMs: number },
-): WorkBatchView => {
-  const { callTimeoutMs } = hold.executor
-  const within = sendWithinMs({ leaseWithinMs: batch.leaseWithinMs, callTimeoutMs })
-  return {
-    lease: sealLease(key, ticket),
-    type: ticket.type,
-    operationId: ticket.operationId,
-    isolated: ticket.isolated,
-    leaseWithinMs: batch.leaseWithinMs,
-    sendWithinMs: within,
-    sendBy: new Date(Date.now() - (performance.now() - batch.startedMs) + within).toISOString(),
-    traceparent: batch.traceparent,
-    items: batch.items.map((item) => ({
-      effectKey: item.effectKey,
-      send: item.send,
-      key: item.key,
-      step: item.step,
-      input: item.input,
-      attempt: item.attempt,
-      resend: item.resend,
-    })),
-  }
 }

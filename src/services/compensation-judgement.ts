@@ -12,6 +12,7 @@ import { ledgerPurged } from './kept.ts'
 import { commonAnswer, hashFacts, readDownstreamErrors } from './preflight-judgement.ts'
 import type { CompensationPreflightView } from './preflight-views.ts'
 import { stopConditions } from './replay-judgement.ts'
+import { noOperation } from './require-operation.ts'
 
 /**
  * Effects that are compensated move no version of the operation, so the set of targets stands for them. Rates change by the
@@ -81,7 +82,7 @@ export const judgeCompensation = async (
   approving: { compensation: string; version: number } | null = null,
 ): Promise<CompensationJudgement> => {
   const read = await readCompensationFacts(connection, key, scope)
-  if (!read) throw new AppError('operation-not-found', 'there is no such operation')
+  if (!read) throw noOperation()
   if (read.ledgerPurged) throw ledgerPurged()
   const facts: CompensationFacts = {
     ...read,

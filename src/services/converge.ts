@@ -1,5 +1,6 @@
 import { evidenceDecision } from '../domain/effect.ts'
-import { type Converged, converge, type Evidence } from '../storage/run/converge.ts'
+import { type Converged, converge } from '../storage/run/converge.ts'
+import type { Evidence } from '../storage/run/evidence.ts'
 import type { ShardKey } from '../storage/run/lease.ts'
 import { readEffects, recordObservation } from '../storage/run/observations.ts'
 import type { ServiceContext } from './context.ts'

@@ -15,6 +15,12 @@ export const seesRanges = (
   { countsSensitive }: { countsSensitive: boolean },
 ): boolean => countsSensitive && !scopes.includes('ledger:read')
 
+/** A count as the caller may see it. */
+export const shownCount = (
+  view: { countsSensitive: boolean },
+  caller: Pick<Principal, 'scopes'>,
+): ((count: number) => number) => (seesRanges(caller, view) ? lowerEnd : (exact) => exact)
+
 /** Conditions over a count, beside those over rates. */
 const isOverCount = ({ condition }: StopEvaluation): boolean => condition.startsWith('ambiguous_effect_targets')
 

@@ -1,5 +1,6 @@
 import { AppError } from '../domain/errors.ts'
 import { formatId } from '../domain/ids.ts'
+import { toMillis } from '../domain/times.ts'
 import { approve, hasHandIn, reject } from '../storage/approvals.ts'
 import type { OperationState } from '../storage/operation-state.ts'
 import { readPreflight } from '../storage/replays.ts'
@@ -12,6 +13,7 @@ import { refuseStale } from './if-match.ts'
 import type { Principal } from './principal.ts'
 import { judgeReplay } from './replay-judgement.ts'
 import type { ApprovalRequest } from './requests.ts'
+import { noOperation } from './require-operation.ts'
 
 type ApprovalContext = ServiceContext & { readState: StateReader }
 
@@ -35,7 +37,7 @@ export const decideApproval = async (
   const { database, wakeUps, readState } = context
   const { tenantId } = principal
   const state = await readState({ tenantId, id: operationId })
-  if (!state) throw new AppError('operation-not-found', 'there is no such operation')
+  if (!state) throw noOperation()
   refuseStale(state.version, request.ifMatchVersion)
   if (state.status !== 'awaiting_approval') throw notAwaiting(state)
   if (state.requestedBy === principal.name) {
@@ -69,7 +71,7 @@ export const decideApproval = async (
   wakeUps.send('change')
   if (request.decision === 'reject') {
     const counts = { total: state.itemsTotal, applied: 0, skipped: 0, failed: 0, uncertain: 0 }
-    const tookMs = Date.now() - Date.parse(state.createdAt)
+    const tookMs = toMillis(state.now) - toMillis(state.createdAt)
     context.ended?.({ operationId, type: state.type, status: 'cancelled', counts, tookMs, traceparent: null })
     await lookBehind(context, { tenantId, operationId })
   }

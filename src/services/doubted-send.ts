@@ -6,7 +6,7 @@ import {
   type SendOutcome,
 } from '../domain/operation-type.ts'
 import { decideDoubtedSend, isDoubted } from '../domain/restore.ts'
-import type { Report } from '../storage/run/converge.ts'
+import type { Report } from '../storage/run/evidence.ts'
 import type { ClaimedShard } from '../storage/run/lease.ts'
 import { absenceStableAfterMs } from './absence-report.ts'
 import { report } from './evidence-reports.ts'

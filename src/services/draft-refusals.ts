@@ -3,10 +3,9 @@ import type { OperationType } from '../domain/operation-type.ts'
 import type { Database } from '../storage/database.ts'
 import { readDraft } from '../storage/drafts.ts'
 import type { ServiceContext } from './context.ts'
+import { noOperation } from './require-operation.ts'
 
 /** Why a draft takes no items, or cannot be started. */
-
-export const noOperation = (): AppError => new AppError('operation-not-found', 'there is no such operation')
 
 export const notDraft = (status: string): AppError =>
   new AppError('operation-not-draft', `the operation is ${status}: its items are fixed, and it needs no start`, {

@@ -1,4 +1,4 @@
-import type { Report } from '../storage/run/converge.ts'
+import type { Report } from '../storage/run/evidence.ts'
 
 /** A report with everything that is not said left empty. */
 export const report = (

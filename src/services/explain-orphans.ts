@@ -1,4 +1,4 @@
-import type { Evidence } from '../storage/run/converge.ts'
+import type { Evidence } from '../storage/run/evidence.ts'
 import { readOrphanedIntents } from '../storage/run/window.ts'
 import type { ServiceContext } from './context.ts'
 import { convergeEvidence } from './converge.ts'

@@ -5,6 +5,7 @@ import { itemsPurged, ledgerPurged } from './kept.ts'
 import { readPage } from './paging.ts'
 import type { Principal } from './principal.ts'
 import type { HistoryPosition, PageRequest } from './requests.ts'
+import { noOperation } from './require-operation.ts'
 import type { HistoryView, LedgerEntryView, Page } from './views.ts'
 
 /**
@@ -42,7 +43,7 @@ const refuseUnlessFound = (place: Awaited<ReturnType<typeof findItemPlace>>): vo
     case 'found':
       return
     case 'no-operation':
-      throw new AppError('operation-not-found', 'there is no such operation')
+      throw noOperation()
     case 'no-item':
       throw new AppError('item-not-found', 'the operation has no item with this key')
     case 'items-purged':

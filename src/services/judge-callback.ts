@@ -12,7 +12,7 @@ import {
   readCallbackStanding,
   type StoredCallback,
 } from '../storage/callbacks.ts'
-import type { Report } from '../storage/run/converge.ts'
+import type { Report } from '../storage/run/evidence.ts'
 import { absenceReport, absenceStableAfterMs } from './absence-report.ts'
 import type { ServiceContext } from './context.ts'
 import { convergeEvidence } from './converge.ts'

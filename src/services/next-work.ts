@@ -3,10 +3,11 @@ import { isIsolated, remoteRoom, sendWithinMs } from '../domain/remote-work.ts'
 import { othersWait } from '../storage/run/claim-shards.ts'
 import type { Holding } from '../storage/run/remote.ts'
 import { addTypeMinutes, emptyDelta } from '../storage/type-minutes.ts'
-import { batchView, type WorkContext } from './claim-work.ts'
+import type { WorkContext } from './claim-work.ts'
 import { type HandedItem, handOut } from './hand-out.ts'
 import { type RemoteHold, runnableOf } from './remote-hold.ts'
 import type { WorkBatchView } from './views.ts'
+import { batchView } from './work-batch.ts'
 import type { LeaseTicket } from './worker-tokens.ts'
 
 /** As long as a worker process keeps a shard while others wait. */

@@ -1,7 +1,7 @@
 import { type FailureClass, fingerprint } from '../domain/failure.ts'
 import { type Executor, lookupAfterMs, type OperationType, type SendOutcome } from '../domain/operation-type.ts'
 import { retryDecision } from '../domain/retry.ts'
-import type { Evidence, Report } from '../storage/run/converge.ts'
+import type { Evidence, Report } from '../storage/run/evidence.ts'
 import type { Lease } from '../storage/run/lease.ts'
 import { report } from './evidence-reports.ts'
 

@@ -1,5 +1,5 @@
 import { readArtifact } from '../storage/artifacts.ts'
-import type { Evidence } from '../storage/run/converge.ts'
+import type { Evidence } from '../storage/run/evidence.ts'
 import type { ClaimedShard } from '../storage/run/lease.ts'
 import { convergePublish, type NewArtifact } from '../storage/run/publish.ts'
 import type { ServiceContext } from './context.ts'

@@ -18,6 +18,7 @@ import type { Types } from './context.ts'
 import { ledgerPurged } from './kept.ts'
 import { commonAnswer, hashFacts, isVersionChanged, readDownstreamErrors } from './preflight-judgement.ts'
 import type { PreflightView } from './preflight-views.ts'
+import { noOperation } from './require-operation.ts'
 
 /** The type's conditions and the operation's stricter ones. That nothing may be uncertain stands in every list. */
 export const stopConditions = (type: OperationType, facts: Pick<ReplayFacts, 'stopIf'>): StopCondition[] => {
@@ -114,7 +115,7 @@ export const judgeReplay = async (
     scope = WHOLE
     read = await readReplayFacts(connection, key, scope)
   }
-  if (!read) throw new AppError('operation-not-found', 'there is no such operation')
+  if (!read) throw noOperation()
   if (read.ledgerPurged) throw ledgerPurged()
   const facts: ReplayFacts = {
     ...read,

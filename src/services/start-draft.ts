@@ -4,10 +4,11 @@ import { probe } from '../probe.ts'
 import { closeDraft, readDraft } from '../storage/drafts.ts'
 import { auditEntry, authorOf } from './audit.ts'
 import type { ServiceContext } from './context.ts'
-import { draftTypeOf, noOperation, notDraft, uploadInProgress } from './draft-refusals.ts'
+import { draftTypeOf, notDraft, uploadInProgress } from './draft-refusals.ts'
 import { changedSince } from './if-match.ts'
 import type { Principal } from './principal.ts'
 import type { CancelRequest } from './requests.ts'
+import { noOperation } from './require-operation.ts'
 import { shardEnds } from './shard-ends.ts'
 
 /** The draft changed between reading and writing; after so many times somebody is in a loop. */

@@ -10,6 +10,7 @@ import type { StateReader } from './get-operation.ts'
 import { refuseStale } from './if-match.ts'
 import type { Principal } from './principal.ts'
 import type { CancelRequest, PauseRequest } from './requests.ts'
+import { noOperation } from './require-operation.ts'
 import { settleOperation } from './settle.ts'
 
 /** How long the reply to a cancel waits for the workers' acknowledgement, so that it normally carries it. */
@@ -38,7 +39,7 @@ const decideUntilStored = async (
   const change: StopRequest = { tenantId: principal.tenantId, operationId: id, actor: principal.name, reason, audit }
   for (let tries = 0; tries < TRIES_MAX; tries++) {
     const state = await readState({ tenantId: principal.tenantId, id })
-    if (!state) throw new AppError('operation-not-found', 'there is no such operation')
+    if (!state) throw noOperation()
     if (tries === 0) refuseStale(state.version, ifMatchVersion)
     const answer = await decide(state, change)
     if (answer !== 'changed') return answer

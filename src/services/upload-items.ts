@@ -1,5 +1,5 @@
 import { uuidv7 } from 'uuidv7'
-import { areCountsSensitive, lowerEnd } from '../domain/count-range.ts'
+import { areCountsSensitive } from '../domain/count-range.ts'
 import { AppError } from '../domain/errors.ts'
 import { formatId } from '../domain/ids.ts'
 import {
@@ -14,11 +14,12 @@ import {
 import { deleteTail } from './abandoned-uploads.ts'
 import { auditEntry, authorOf } from './audit.ts'
 import type { ServiceContext } from './context.ts'
-import { seesRanges } from './count-ranges.ts'
-import { draftTypeOf, noOperation, notDraft, uploadInProgress, whyUploadEnded } from './draft-refusals.ts'
+import { shownCount } from './count-ranges.ts'
+import { draftTypeOf, notDraft, uploadInProgress, whyUploadEnded } from './draft-refusals.ts'
 import { changedSince } from './if-match.ts'
 import type { Principal } from './principal.ts'
 import type { UploadRequest } from './requests.ts'
+import { noOperation } from './require-operation.ts'
 import { storeRows } from './store-rows.ts'
 
 export interface Uploaded {
@@ -103,8 +104,7 @@ const shownTotal = (
   principal: Principal,
   typeName: string,
   total: number,
-): number =>
-  seesRanges(principal, { countsSensitive: areCountsSensitive(types.get(typeName)) }) ? lowerEnd(total) : total
+): number => shownCount({ countsSensitive: areCountsSensitive(types.get(typeName)) }, principal)(total)
 
 const repeated = async (
   done: Extract<Begun, { kind: 'done' }>,

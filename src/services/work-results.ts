@@ -2,7 +2,7 @@
 import { hiderOf, hideTexts, maskedValues } from '../domain/hidden-values.ts'
 import { addDuration } from '../domain/latency.ts'
 import type { SendOutcome } from '../domain/operation-type.ts'
-import type { Report } from '../storage/run/converge.ts'
+import type { Report } from '../storage/run/evidence.ts'
 import { readSentEffects, type SentEffect } from '../storage/run/remote.ts'
 import { readItems } from '../storage/run/window.ts'
 import { addTypeMinutes, emptyDelta } from '../storage/type-minutes.ts'

@@ -4,7 +4,7 @@
  * for which there is nothing to ask fails the test), exports, problems, webhooks, the logs of api and worker, and all tables
  * but those columns that are there to keep the input.
  */
-import { createHash, randomBytes } from 'node:crypto'
+import { randomBytes } from 'node:crypto'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -16,6 +16,7 @@ import { ERROR_CODES } from '../../src/domain/errors.ts'
 import { HIDDEN } from '../../src/domain/hidden-values.ts'
 import { SCOPES } from '../../src/domain/scope.ts'
 import { EVENT_STREAM } from '../../src/http/event-stream.ts'
+import { hashApiKey } from '../../src/services/api-keys.ts'
 import { DEFAULT_TENANT_ID } from '../../src/services/principal.ts'
 import { insertApiKey } from '../../src/storage/api-keys.ts'
 import { openDatabase } from '../../src/storage/database.ts'
@@ -241,7 +242,7 @@ beforeAll(async () => {
     insertApiKey(connection, {
       tenantId: DEFAULT_TENANT_ID,
       name: 'canary',
-      keyHash: createHash('sha256').update(API_KEY).digest('hex'),
+      keyHash: hashApiKey(API_KEY),
       scopes: SCOPES,
       expiresInDays: null,
     }),

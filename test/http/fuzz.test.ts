@@ -5,7 +5,7 @@
  * FUZZ_REQUESTS: how many (100,000 in the long form); FUZZ_SEED: the seed that a failed run has printed. What there is to be asked for
  * grows with the answers, so a seed brings the same requests as long as the answers are the same.
  */
-import { createHash, randomInt } from 'node:crypto'
+import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
 import { type AddressInfo, connect } from 'node:net'
 import { setFlagsFromString } from 'node:v8'
@@ -20,6 +20,7 @@ import type { App } from '../../src/http/app.ts'
 import { generateOpenApi } from '../../src/http/openapi.ts'
 import { buildServer } from '../../src/http/server.ts'
 import { compileCallback } from '../../src/operation-types/callback-rules.ts'
+import { hashApiKey } from '../../src/services/api-keys.ts'
 import { insertApiKey } from '../../src/storage/api-keys.ts'
 import { CALLBACK, SECRETS, signEvent } from '../support/callbacks.ts'
 import { type FuzzRequest, type OpenApi, requestsFor } from '../support/fuzz/requests.ts'
@@ -151,7 +152,7 @@ beforeAll(async () => {
     insertApiKey(connection, {
       tenantId: 1,
       name: 'fuzz',
-      keyHash: createHash('sha256').update(KEY).digest('hex'),
+      keyHash: hashApiKey(KEY),
       scopes: SCOPES,
       expiresInDays: null,
     }),

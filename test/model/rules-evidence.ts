@@ -5,7 +5,7 @@
 import { evidenceDecision } from '../../src/domain/effect.ts'
 import { EXHAUSTED_RUNS_MAX, type FailureClass } from '../../src/domain/failure.ts'
 import type { EvidenceSource } from '../../src/domain/ledger.ts'
-import type { Report } from '../../src/storage/run/converge.ts'
+import type { Report } from '../../src/storage/run/evidence.ts'
 import { settleOperation } from './rules-settle.ts'
 import {
   type Case,

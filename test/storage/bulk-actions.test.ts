@@ -7,13 +7,8 @@ import { formatId } from '../../src/domain/ids.ts'
 import type { OperationStatus } from '../../src/domain/operation.ts'
 import { bulkActions } from '../../src/maintenance/bulk-actions.ts'
 import type { BulkTargetView } from '../../src/services/bulk-action-views.ts'
-import {
-  abortBulk,
-  createBulkAction,
-  getBulkAction,
-  listBulkTargets,
-  startBulk,
-} from '../../src/services/bulk-actions.ts'
+import { abortBulk, getBulkAction, listBulkTargets, startBulk } from '../../src/services/bulk-actions.ts'
+import { createBulkAction } from '../../src/services/create-bulk-action.ts'
 import { decideApproval } from '../../src/services/decide-approval.ts'
 import { openStateReader } from '../../src/services/get-operation.ts'
 import { preflightReplay } from '../../src/services/preflight-replay.ts'

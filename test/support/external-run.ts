@@ -5,7 +5,7 @@ import { runExternal } from '../../src/engine/external.ts'
 import { convergeEvidence } from '../../src/services/converge.ts'
 import { claimIntents } from '../../src/storage/run/claim-intents.ts'
 import { type ClaimedRetry, claimRetries, explainKnownKeys } from '../../src/storage/run/claim-retries.ts'
-import type { Report } from '../../src/storage/run/converge.ts'
+import type { Report } from '../../src/storage/run/evidence.ts'
 import type { ClaimedShard } from '../../src/storage/run/lease.ts'
 import {
   readDueRetries,

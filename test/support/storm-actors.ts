@@ -18,7 +18,7 @@ import {
   readExplainedDoubts,
   takeDueLookups,
 } from '../../src/storage/lookups.ts'
-import type { Report } from '../../src/storage/run/converge.ts'
+import type { Report } from '../../src/storage/run/evidence.ts'
 import { renewLeases } from '../../src/storage/run/heartbeat.ts'
 import type { ClaimedShard, Lease, ShardKey } from '../../src/storage/run/lease.ts'
 import { readUnsettled } from '../../src/storage/settle.ts'

@@ -1,16 +1,8 @@
 import { z } from 'zod'
+import { shownCount } from '../../services/count-ranges.ts'
 import type { CompensationPreflightView } from '../../services/preflight-views.ts'
 import type { Principal } from '../../services/principal.ts'
-import {
-  count,
-  figuresShape,
-  headShape,
-  shownCount,
-  toFigures,
-  toHead,
-  toVerdict,
-  verdictShape,
-} from './preflight-parts.ts'
+import { count, figuresShape, headShape, toFigures, toHead, toVerdict, verdictShape } from './preflight-parts.ts'
 
 export const CompensationPreflightResource = z
   .object({

@@ -1,10 +1,9 @@
 import { z } from 'zod'
-import { lowerEnd } from '../../domain/count-range.ts'
 import { INCIDENT_STATUSES } from '../../domain/dead-letter.ts'
 import { FAILURE_CLASSES } from '../../domain/failure.ts'
 import { formatId } from '../../domain/ids.ts'
 import { toRfc3339 } from '../../domain/times.ts'
-import { seesRanges } from '../../services/count-ranges.ts'
+import { seesRanges, shownCount } from '../../services/count-ranges.ts'
 import type { IncidentView, ResolvedIncidentView } from '../../services/dead-letter-views.ts'
 import type { Principal } from '../../services/principal.ts'
 import { openEnum, time } from '../fields.ts'
@@ -96,15 +95,14 @@ export const toResolvedIncident = (
   view: ResolvedIncidentView,
   caller: Pick<Principal, 'scopes'>,
 ): z.infer<typeof ResolvedIncidentResource> => {
-  const inRanges = seesRanges(caller, view)
-  const shown = inRanges ? lowerEnd : (exact: number) => exact
+  const shown = shownCount(view, caller)
   const incident = toIncident(view)
   return {
     ...incident,
     count: shown(incident.count),
     open_count: shown(incident.open_count),
     operation_count: shown(incident.operation_count),
-    counts_in_ranges: inRanges,
+    counts_in_ranges: seesRanges(caller, view),
     preflights: view.preflights.map(({ operationId, targets, scope }) => ({
       operation_id: formatId('op', operationId),
       href: `${operationPath(operationId)}/replay-preflight`,

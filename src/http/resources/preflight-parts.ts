@@ -1,6 +1,5 @@
 /** What the preflights of a replay and of a compensation show alike. */
 import { z } from 'zod'
-import { lowerEnd } from '../../domain/count-range.ts'
 import { formatId } from '../../domain/ids.ts'
 import { toRfc3339 } from '../../domain/times.ts'
 import { evaluationsInRanges, seesRanges } from '../../services/count-ranges.ts'
@@ -59,10 +58,6 @@ export const verdictShape = {
   allowed: z.boolean(),
   blocked_by: z.array(z.string()).describe('Codes; further ones may be added.'),
 }
-
-/** Of a type whose counts are sensitive: the lower ends of their ranges. */
-export const shownCount = (view: View, caller: Pick<Principal, 'scopes'>): ((count: number) => number) =>
-  seesRanges(caller, view) ? lowerEnd : (exact) => exact
 
 export const toVerdict = (view: View, caller: Pick<Principal, 'scopes'>) => ({
   stop_if: seesRanges(caller, view) ? evaluationsInRanges(view.stopIf) : view.stopIf,

@@ -15,47 +15,14 @@
  *
  * It is an upsert because `UPDATE … FROM unnest` fell into a bad plan on large tables (1.7k instead of 5.1k items/s).
  */
-import type { Audited } from '../../domain/audit.ts'
-import { EXHAUSTED_RUNS_MAX, type FailureClass } from '../../domain/failure.ts'
-import type { EvidenceSource, ItemState } from '../../domain/ledger.ts'
+import { EXHAUSTED_RUNS_MAX } from '../../domain/failure.ts'
 import { ints, sparseInts, sparseTexts } from '../array-literal.ts'
 import { auditJson } from '../audit.ts'
 import type { Sql } from '../connection.ts'
 import type { Database } from '../database.ts'
 import { markCompensated, undoingsOf } from './compensation.ts'
+import type { Evidence, Report } from './evidence.ts'
 import type { ShardKey } from './lease.ts'
-
-export interface Report {
-  ord: number
-  effectKey: string
-  send: number
-  /** What the effect became. */
-  effect: 'applied' | 'absent' | 'uncertain'
-  /** What the item became; null: it was never sent and goes back uncharged. */
-  item: ItemState | null
-  failureClass: Exclude<FailureClass, 'ambiguous_effect'> | null
-  reasonCode: string | null
-  message: string | null
-  effectRef: string | null
-  evidenceRef: string | null
-  /** Try again after so long; null: no retry. */
-  retry: { afterMs: number; reason: 'unsent' | 'failed' | 'confirmed_absent' | 'freed' } | null
-  /** Set when the item becomes a dead letter. */
-  fingerprint: string | null
-}
-
-export interface Evidence extends Audited {
-  source: Exclude<EvidenceSource, 'late_worker'>
-  /** The epoch under which the reports were made; 0 when they come from no worker. */
-  epoch: number
-  workerId: string | null
-  /** Who brought the evidence, when a person or a system did. */
-  actor: string | null
-  codeVersion: string
-  /** When to ask the provider about what became uncertain; null: it cannot be asked. */
-  lookupAfterMs: number | null
-  reports: readonly Report[]
-}
 
 export interface Converged {
   /** Ords of the reports that moved something. */

@@ -2,7 +2,7 @@ import type { EffectState } from '../../domain/effect.ts'
 import type { EvidenceSource } from '../../domain/ledger.ts'
 import { texts } from '../array-literal.ts'
 import type { Database } from '../database.ts'
-import type { Report } from './converge.ts'
+import type { Report } from './evidence.ts'
 import type { ShardKey } from './lease.ts'
 
 /**

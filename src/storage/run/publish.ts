@@ -27,7 +27,8 @@
  */
 import type { Connection, Sql } from '../connection.ts'
 import type { Database } from '../database.ts'
-import { type Converged, convergeFenced, type Evidence } from './converge.ts'
+import { type Converged, convergeFenced } from './converge.ts'
+import type { Evidence } from './evidence.ts'
 import type { ClaimedShard, Lease } from './lease.ts'
 
 export interface NewArtifact {

@@ -3,7 +3,7 @@ import { patiently, returnUnclear, writePatiently } from '../../../src/engine/ou
 import { convergeEvidence } from '../../../src/services/converge.ts'
 import { report } from '../../../src/services/evidence-reports.ts'
 import { workerEvidence } from '../../../src/services/outcome-reports.ts'
-import type { Report } from '../../../src/storage/run/converge.ts'
+import type { Report } from '../../../src/storage/run/evidence.ts'
 import { readOwnIntents } from '../../../src/storage/run/window.ts'
 import { away, holdShard, notingContext, refusal, useTestClock, WORKER_ID } from '../../support/held-run.ts'
 
