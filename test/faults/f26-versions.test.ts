@@ -1,5 +1,5 @@
 import { spawn, spawnSync } from 'node:child_process'
-import { mkdtempSync, rmSync, symlinkSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs'
 import os from 'node:os'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -56,7 +56,13 @@ const buildOldVersion = (fault: Fault, directory: string): string => {
     return fault.skip('the history of the repository is not here (a shallow clone?): no older version can be built')
   }
   inShell(`git archive ${commit} | tar -x -C '${directory}'`)
-  symlinkSync(path.join(ROOT, 'node_modules'), path.join(directory, 'node_modules'))
+  const own = path.join(directory, 'package-lock.json')
+  if (readFileSync(own, 'utf8') === readFileSync(path.join(ROOT, 'package-lock.json'), 'utf8')) {
+    symlinkSync(path.join(ROOT, 'node_modules'), path.join(directory, 'node_modules'))
+  } else {
+    // not `npm ci`: between two merges a lock file may lag behind its package.json
+    inShell(`cd '${directory}' && npm install --no-audit --no-fund`)
+  }
   inShell(`cd '${directory}' && npm run build`)
   return path.join(directory, 'dist')
 }

@@ -87,17 +87,28 @@ export const fillIn = (readme: string, name: string, text: string): string => {
   return readme.replace(place, (_all, begin: string, end: string) => `${begin}\n${text}\n\n${end}`)
 }
 
+/** Each of them that the suite tries, by its number. */
+export const FAULTS: readonly string[] = Array.from({ length: 31 }, (_, index) => `F${index + 1}`)
+
+const seconds = (run: SuiteRun): string => `${Math.round(run.seconds)} s`
+
+const describeForm = (form: SuiteRun['form'], runs: readonly SuiteRun[]): string => {
+  const whole = runs.filter(({ only }) => only === null)
+  const parts = runs.filter(({ only }) => only !== null)
+  const listed = parts.map((run) => `${run.only?.join(', ')} alone (${seconds(run)})`)
+  if (whole.length > 0)
+    return [`${whole.length} ${form} (${whole.map(seconds).join(', ')})`, ...listed].join('; of it ')
+  const tried = new Set(parts.flatMap(({ only }) => only ?? []))
+  if (FAULTS.every((fault) => tried.has(fault))) return `all of the ${form} form, in parts: ${listed.join('; ')}`
+  return [`no whole ${form} run`, ...listed].join('; of it ')
+}
+
 export const describeRuns = (all: readonly SuiteRun[]): string => {
   const newest = all.at(-1)
-  const same = all.filter(({ source }) => source === newest?.source)
-  const of = (form: SuiteRun['form']): string => {
-    const runs = same.filter((run) => run.form === form)
-    const whole = runs.filter(({ only }) => only === null)
-    const parts = runs.flatMap(({ only, seconds }) =>
-      only === null ? [] : `; of it ${only.join(', ')} alone (${Math.round(seconds)} s)`,
+  const of = (form: SuiteRun['form']): string =>
+    describeForm(
+      form,
+      all.filter((run) => run.source === newest?.source && run.form === form),
     )
-    const times = whole.map(({ seconds }) => `${Math.round(seconds)} s`).join(', ')
-    return (whole.length === 0 ? `no whole ${form} run` : `${whole.length} ${form} (${times})`) + parts.join('')
-  }
   return `Runs of these sources (tree ${newest?.source.slice(0, 10) ?? 'none'}): ${of('short')}; ${of('long')}.`
 }

@@ -1,5 +1,6 @@
+import { readdirSync, readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
-import { describeRuns, fillIn, renderTable, type SuiteRun, sumUp } from '../faults/record.ts'
+import { describeRuns, FAULTS, fillIn, renderTable, type SuiteRun, sumUp } from '../faults/record.ts'
 
 const run = (change: Partial<SuiteRun>, ...results: Partial<SuiteRun['results'][number]>[]): SuiteRun => ({
   date: '2026-11-29',
@@ -79,6 +80,30 @@ describe('the record of the fault suite', () => {
     expect(describeRuns([run({}), run({ form: 'long', only: ['F1', 'F30'], seconds: 5_000 })])).toBe(
       'Runs of these sources (tree aaaaaaaaaa): 1 short (60 s); no whole long run; of it F1, F30 alone (5000 s).',
     )
+  })
+
+  it('calls parts that leave nothing out a whole', () => {
+    const rest = FAULTS.filter((fault) => fault !== 'F1')
+    expect(
+      describeRuns([
+        run({ form: 'long', only: ['F1'], seconds: 60 }),
+        run({ form: 'long', only: rest.slice(1), seconds: 5 }),
+      ]),
+    ).toContain('no whole long run; of it F1 alone (60 s)')
+    expect(
+      describeRuns([run({ form: 'long', only: ['F1'], seconds: 60 }), run({ form: 'long', only: rest, seconds: 5 })]),
+    ).toBe(
+      `Runs of these sources (tree aaaaaaaaaa): no whole short run; all of the long form, in parts: F1 alone (60 s); ${rest.join(', ')} alone (5 s).`,
+    )
+  })
+
+  it('knows each fault that has a test', () => {
+    const directory = new URL('../faults/', import.meta.url).pathname
+    const named = readdirSync(directory)
+      .filter((name) => name.endsWith('.test.ts'))
+      .flatMap((name) => [...readFileSync(`${directory}${name}`, 'utf8').matchAll(/'(F\d+)'/g)])
+      .map(([, fault]) => fault)
+    expect([...new Set(named)].sort()).toEqual([...FAULTS].sort())
   })
 
   it('fills in a place, and knows when there is none', () => {
