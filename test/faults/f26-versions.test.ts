@@ -11,7 +11,8 @@ import { openStack } from './harness/stack.ts'
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url))
 const CLI = path.join(ROOT, 'dist', 'cli.js')
-const JOURNAL = 'drizzle/meta/_journal.json'
+/** Looked through for one with fewer migrations. */
+const VERSIONS_MAX = 500
 const BUILD_MS = 300_000
 const EXIT_CONFIGURATION = 78
 /** Without the transactional types of the suite, which are made with the new version's `defineOperationType`. */
@@ -47,12 +48,27 @@ const inShell = (command: string): string => {
   return stdout.trim()
 }
 
-/** The build of the last version that had fewer migrations; ends the test as skipped where the history is not there. */
+/** The migrations of a commit: one line each, with the hash of its text. */
+const migrationsOf = (commit: string): string[] =>
+  inShell(`git ls-tree -r ${commit} drizzle`)
+    .split('\n')
+    .filter((line) => line.endsWith('.sql'))
+
+/** The last version that had fewer migrations, none of which has changed since. Null: the history does not go back so far. */
+const findOldVersion = (): string | null => {
+  const known = new Set(migrationsOf('HEAD'))
+  for (const commit of inShell(`git rev-list --first-parent --max-count=${VERSIONS_MAX} HEAD`).split('\n')) {
+    const migrations = migrationsOf(commit)
+    if (migrations.length === 0) return null
+    if (migrations.length < known.size && migrations.every((migration) => known.has(migration))) return commit
+  }
+  return null
+}
+
+/** Its build; ends the test as skipped where the history is not there. */
 const buildOldVersion = (fault: Fault, directory: string): string => {
-  let commit: string
-  try {
-    commit = inShell(`git rev-parse --verify --quiet "$(git rev-list -1 HEAD -- ${JOURNAL})^"`)
-  } catch {
+  const commit = findOldVersion()
+  if (commit === null) {
     return fault.skip('the history of the repository is not here (a shallow clone?): no older version can be built')
   }
   inShell(`git archive ${commit} | tar -x -C '${directory}'`)
