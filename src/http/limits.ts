@@ -11,6 +11,8 @@ export const MAX_CONNECTIONS = 10_000
 export const HEADERS_TIMEOUT_MS = 15_000
 /** For the whole request, body included; a long poll starts after it. Uploads have their own. */
 export const REQUEST_TIMEOUT_MS = 60_000
+/** After an answer that ends a connection in the midst of a request: time to read it, before the connection is cut. */
+export const LAST_ANSWER_MS = 2_000
 /** Without a byte in either direction: ends clients that stop reading a download. Longer than any wait of ours. */
 export const CONNECTION_TIMEOUT_MS = 120_000
 /** Above the 60 s that load balancers keep idle connections, so that they close first and no POST meets a closed socket. */

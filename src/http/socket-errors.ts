@@ -3,6 +3,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { AppError, type ErrorCode } from '../domain/errors.ts'
 import { pathOf } from './errors.ts'
+import { LAST_ANSWER_MS } from './limits.ts'
 import { PROBLEM_MEDIA_TYPE, PROBLEMS, toProblem } from './problems.ts'
 import { requestIdOf } from './request-ids.ts'
 import { SECURITY_HEADERS } from './security-headers.ts'
@@ -40,6 +41,11 @@ export const makeClientErrorHandler =
       JSON.stringify(toProblem(new AppError(fault.code, fault.detail), { publicUrl, instance: '', requestId })),
     )
     const { status, title } = PROBLEMS[fault.code]
+    // nothing more is read: what would still come must not be served after this answer. Whoever does not close is cut: Node
+    // tells of a slow client once, and the server's half of a connection may be closed for ever while the client's is not
+    socket.pause()
+    const cut = setTimeout(() => socket.destroy(), LAST_ANSWER_MS)
+    socket.once('close', () => clearTimeout(cut))
     socket.end(
       `HTTP/1.1 ${status} ${title}\r\ncontent-type: ${PROBLEM_MEDIA_TYPE}\r\ncontent-length: ${body.length}\r\n` +
         `x-request-id: ${requestId}\r\ncache-control: no-store\r\n${SECURITY_LINES}connection: close\r\n\r\n${body}`,

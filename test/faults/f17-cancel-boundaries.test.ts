@@ -17,6 +17,7 @@ import { makeGate, ofItem, ofKey, onceDone, type Standing, within } from './harn
 
 const AT_ONCE = 4
 const WAIT_MS = 120_000
+const RUNS_LATER_MS = 3_600_000
 
 /** What becomes of the only item: never sent, or done and told. */
 type Fate = 'unsent' | 'done'
@@ -87,7 +88,9 @@ const cancelAt = async ([point, type, at, fate]: Boundary, key: string): Promise
     ...(point === 'send-begun' ? { first: onceDone(stack, item) } : {}),
   })
   try {
-    const submitting = account.client.submit({ type, key, items: [{ key: item, input: {} }] })
+    // a worker that polls could be there before the cancel, whose POST is held
+    const more = at === 'open' ? { run_after: new Date(Date.now() + RUNS_LATER_MS).toISOString() } : {}
+    const submitting = account.client.submit({ type, key, items: [{ key: item, input: {} }], more })
     submitting.catch(() => {})
     await within(WAIT_MS, `somebody stands at ${point}`, trap.hit)
     const id = await idOf(key)

@@ -103,6 +103,7 @@ const CASES = {
   MAX_CONNECTIONS: 'a property of the server, below',
   HEADERS_TIMEOUT_MS: 'a property of the server, below',
   REQUEST_TIMEOUT_MS: 'body-timeouts.test.ts',
+  LAST_ANSWER_MS: 'body-timeouts.test.ts',
   CONNECTION_TIMEOUT_MS: 'a property of the server, below',
   KEEP_ALIVE_TIMEOUT_MS: 'a property of the server, below',
   MAX_REQUEST_ID_BYTES: 'a longer one is replaced by one of ours',

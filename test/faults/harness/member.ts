@@ -37,6 +37,8 @@ export interface Member {
 }
 
 /** Kept of each stream for a test that failed. */
+/** That listen to one process at a time. */
+const TRAPS_MAX = 100
 const OUTPUT_CHARS_MAX = 4_000_000
 
 const here = (file: string): string => fileURLToPath(new URL(file, import.meta.url))
@@ -69,6 +71,7 @@ export const startMember = ({ kind, env, proxy, nodeArguments = [], command = []
     })
   }
   child.on('error', () => {})
+  child.setMaxListeners(TRAPS_MAX)
   const isRunning = (): boolean => child.exitCode === null && child.signalCode === null
   let thawed: Promise<void> | null = null
   let asked = 0
