@@ -89,8 +89,8 @@ describe('a worker that starts', { timeout: PROCESSES_MS }, () => {
       await eventually('it has a shard a second time', async () =>
         (await shards(id)).some(({ owner, epoch }) => owner === engine.workerId && epoch >= 2),
       )
-      // it holds it, and refuses to run it beside the run that is still there
-      expect(begun()).toEqual(first)
+      // what is in the air is not sent again; what was claimed and not sent may be, where the first run gave it back in time
+      expect(first.map((key) => provider.calls(key))).toEqual([1, 1, 1, 1])
       proxy.resume()
       provider.releaseAll()
       const view = await untilStatus(service, id, 'succeeded')
