@@ -36,9 +36,9 @@ export interface Member {
   output(): string
 }
 
-/** Kept of each stream for a test that failed. */
 /** That listen to one process at a time. */
 const TRAPS_MAX = 100
+/** Kept of each stream for a test that failed. */
 const OUTPUT_CHARS_MAX = 4_000_000
 
 const here = (file: string): string => fileURLToPath(new URL(file, import.meta.url))
