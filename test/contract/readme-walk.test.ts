@@ -8,7 +8,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { choosePort } from '../../src/embedded/postmaster.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { spawnScript, waitForExit, waitForLine } from '../support/processes.ts'
-import { type ShellBlock, shellBlocksOf, type WalkSettings, walk } from '../support/walks.ts'
+import { commandsOf, type ShellBlock, shellBlocksOf, type WalkSettings, walk } from '../support/walks.ts'
 
 /** Some hundred commands, each a new process, on a machine that has other things to do. */
 const WALKS_MS = 300_000
@@ -83,6 +83,11 @@ describe('the documents', () => {
       expect(blocksOf(document)[0]?.text).toBe(prelude[0]?.text)
     },
   )
+
+  it('foretells no state that a worker ends at a time of its own', () => {
+    const foretold = DOCUMENTS.flatMap(shellBlocksOf).flatMap(commandsOf)
+    expect(foretold.filter(({ prints }) => /^(pending|running|sending)\b/.test(prints ?? ''))).toEqual([])
+  })
 
   it.each([...DOCUMENTS, 'CONTRIBUTING.md'])('%s links to what there is', (document) => {
     const text = readFileSync(`${ROOT}${document}`, 'utf8')

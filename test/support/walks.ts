@@ -39,7 +39,8 @@ export const shellBlocksOf = (file: string): ShellBlock[] => {
   return blocks
 }
 
-const commandsOf = ({ text }: ShellBlock): Command[] => {
+/** The commands of a block, each with what the document says that it prints. */
+export const commandsOf = ({ text }: ShellBlock): Command[] => {
   const commands: Command[] = []
   let lines: string[] = []
   const end = (prints: string | null) => {
