@@ -1,6 +1,7 @@
 /**
- * What the runs of the suite add up to. A run is recorded with the sources that it attacked, and the table counts the runs of
- * the newest sources only: a bound says something about the code that was run.
+ * What the runs of the suite add up to. A run is recorded with the sources that it attacked, and a table counts the runs of the
+ * same sources only: a bound says something about the code that was run. The long form takes too long to be run for every
+ * change, so the last sources that it was run on have a table of their own as long as the newest ones have no long run.
  */
 import type { FaultResult } from './harness/fault.ts'
 
@@ -33,11 +34,10 @@ export interface FaultRow {
 
 const numberOf = (fault: string): number => Number(fault.slice(1))
 
-/** One row a promise, over all runs of the newest sources. */
-export const sumUp = (all: readonly SuiteRun[]): FaultRow[] => {
-  const newest = all.at(-1)
+/** One row a promise, over all these runs, which are of the same sources. */
+export const sumUp = (runs: readonly SuiteRun[]): FaultRow[] => {
   const rows = new Map<string, FaultRow>()
-  for (const run of all.filter(({ source }) => source === newest?.source)) {
+  for (const run of runs) {
     for (const result of run.results) {
       const key = `${result.fault} ${result.says}`
       const row = rows.get(key)
@@ -90,25 +90,42 @@ export const fillIn = (readme: string, name: string, text: string): string => {
 /** Each of them that the suite tries, by its number. */
 export const FAULTS: readonly string[] = Array.from({ length: 31 }, (_, index) => `F${index + 1}`)
 
+/** Whether the runs of a form leave no fault out. */
+const isWhole = (form: SuiteRun['form'], runs: readonly SuiteRun[]): boolean => {
+  const ofForm = runs.filter((run) => run.form === form)
+  const tried = new Set(ofForm.flatMap(({ only }) => only ?? []))
+  return ofForm.some(({ only }) => only === null) || FAULTS.every((fault) => tried.has(fault))
+}
+
+/** The runs of the newest sources, and those of the last ones before them with a whole long form, if the newest have none. */
+export const bySources = (all: readonly SuiteRun[]): SuiteRun[][] => {
+  const sources = [...new Set(all.map(({ source }) => source).reverse())]
+  const [newest, ...earlier] = sources.map((source) => all.filter((run) => run.source === source))
+  if (!newest) return []
+  const whole = isWhole('long', newest) ? undefined : earlier.find((runs) => isWhole('long', runs))
+  return whole ? [newest, whole] : [newest]
+}
+
 const seconds = (run: SuiteRun): string => `${Math.round(run.seconds)} s`
 
-const describeForm = (form: SuiteRun['form'], runs: readonly SuiteRun[]): string => {
+const describeForm = (form: SuiteRun['form'], all: readonly SuiteRun[]): string => {
+  const runs = all.filter((run) => run.form === form)
   const whole = runs.filter(({ only }) => only === null)
   const parts = runs.filter(({ only }) => only !== null)
   const listed = parts.map((run) => `${run.only?.join(', ')} alone (${seconds(run)})`)
   if (whole.length > 0)
     return [`${whole.length} ${form} (${whole.map(seconds).join(', ')})`, ...listed].join('; of it ')
-  const tried = new Set(parts.flatMap(({ only }) => only ?? []))
-  if (FAULTS.every((fault) => tried.has(fault))) return `all of the ${form} form, in parts: ${listed.join('; ')}`
+  if (isWhole(form, runs)) return `all of the ${form} form, in parts: ${listed.join('; ')}`
   return [`no whole ${form} run`, ...listed].join('; of it ')
 }
 
-export const describeRuns = (all: readonly SuiteRun[]): string => {
-  const newest = all.at(-1)
-  const of = (form: SuiteRun['form']): string =>
-    describeForm(
-      form,
-      all.filter((run) => run.source === newest?.source && run.form === form),
-    )
-  return `Runs of these sources (tree ${newest?.source.slice(0, 10) ?? 'none'}): ${of('short')}; ${of('long')}.`
-}
+const describeRuns = (sources: string, runs: readonly SuiteRun[]): string =>
+  `Runs of ${sources} (tree ${runs[0]?.source.slice(0, 10)}): ${describeForm('short', runs)}; ${describeForm('long', runs)}.`
+
+export const renderRecord = (all: readonly SuiteRun[]): string =>
+  bySources(all)
+    .map((runs, index) => {
+      const sources = index === 0 ? 'these sources' : 'earlier sources, the last that the long form was run on'
+      return `${describeRuns(sources, runs)}\n\n${renderTable(sumUp(runs))}`
+    })
+    .join('\n\n')

@@ -17,7 +17,7 @@ import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { renderBoundaries } from './boundaries.ts'
 import type { FaultResult } from './harness/fault.ts'
-import { describeRuns, fillIn, renderTable, type SuiteRun, sumUp } from './record.ts'
+import { bySources, fillIn, renderRecord, renderTable, type SuiteRun, sumUp } from './record.ts'
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url))
 const RECORD = fileURLToPath(new URL('record.json', import.meta.url))
@@ -43,10 +43,11 @@ const sourceTree = (): string => {
 
 const record = (suiteRun: SuiteRun): void => {
   const all: SuiteRun[] = fs.existsSync(RECORD) ? JSON.parse(fs.readFileSync(RECORD, 'utf8')) : []
-  const kept = [...all.filter(({ source }) => source === suiteRun.source), suiteRun]
+  const kept = bySources([...all, suiteRun])
+    .reverse()
+    .flat()
   fs.writeFileSync(RECORD, `${JSON.stringify(kept, null, 1)}\n`)
-  const text = `${describeRuns(kept)}\n\n${renderTable(sumUp(kept))}`
-  const readme = fillIn(fs.readFileSync(README, 'utf8'), 'table', text)
+  const readme = fillIn(fs.readFileSync(README, 'utf8'), 'table', renderRecord(kept))
   fs.writeFileSync(README, fillIn(readme, 'boundaries', renderBoundaries()))
 }
 

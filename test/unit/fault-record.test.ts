@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
-import { describeRuns, FAULTS, fillIn, renderTable, type SuiteRun, sumUp } from '../faults/record.ts'
+import { bySources, FAULTS, fillIn, renderRecord, renderTable, type SuiteRun, sumUp } from '../faults/record.ts'
 
 const run = (change: Partial<SuiteRun>, ...results: Partial<SuiteRun['results'][number]>[]): SuiteRun => ({
   date: '2026-11-29',
@@ -19,6 +19,13 @@ const run = (change: Partial<SuiteRun>, ...results: Partial<SuiteRun['results'][
   })),
   ...change,
 })
+
+/** What is said of the runs, above each table. */
+const described = (runs: readonly SuiteRun[]): string =>
+  renderRecord(runs)
+    .split('\n')
+    .filter((line) => line.startsWith('Runs of'))
+    .join('\n')
 
 describe('the record of the fault suite', () => {
   it('adds up what was run, and bounds the rate by 3/n', () => {
@@ -49,9 +56,39 @@ describe('the record of the fault suite', () => {
     expect(renderTable(rows)).toContain('| 200 | 1 | – |')
   })
 
-  it('forgets the runs of other sources', () => {
-    expect(sumUp([run({ source: 'old' }, { runs: 900 }), run({}, { runs: 5 })])[0]?.runs).toBe(5)
-    expect(sumUp([])).toEqual([])
+  it('adds up nothing of other sources, and forgets them', () => {
+    expect(bySources([run({ source: 'old' }, { runs: 900 }), run({}, { runs: 5 })])).toEqual([[run({}, { runs: 5 })]])
+    expect(bySources([])).toEqual([])
+    expect(renderRecord([])).toBe('')
+  })
+
+  describe('remembers the long form', () => {
+    const long = run({ source: 'old', form: 'long', seconds: 5_000 }, { runs: 900 })
+    const newest = run({}, { runs: 5 })
+
+    it('of the last sources that it was run on, in a table of its own', () => {
+      expect(bySources([run({ source: 'older', form: 'long' }), long, run({ source: 'between' }), newest])).toEqual([
+        [newest],
+        [long],
+      ])
+      expect(described([long, newest]).split('\n')).toEqual([
+        'Runs of these sources (tree aaaaaaaaaa): 1 short (60 s); no whole long run.',
+        'Runs of earlier sources, the last that the long form was run on (tree old): no whole short run; 1 long (5000 s).',
+      ])
+      expect(renderRecord([long, newest]).match(/^\| F1 .*/gm)).toEqual([
+        '| F1 | it holds | 5 | 0 | < 60 % | 2026-11-29 | 7–11 |',
+        '| F1 | it holds | 900 | 0 | < 0.33 % | 2026-11-29 | 7–906 |',
+      ])
+    })
+
+    it('until the newest have one', () => {
+      const again = run({ form: 'long' })
+      expect(bySources([long, newest, again])).toEqual([[newest, again]])
+    })
+
+    it('where nothing was left out of it', () => {
+      expect(bySources([{ ...long, only: ['F1'] }, newest])).toEqual([[newest]])
+    })
   })
 
   it('says what was skipped, and never counts it as run', () => {
@@ -71,13 +108,13 @@ describe('the record of the fault suite', () => {
   })
 
   it('counts the runs of both forms', () => {
-    expect(describeRuns([run({}), run({ form: 'long', seconds: 7_000.4 })])).toBe(
+    expect(described([run({}), run({ form: 'long', seconds: 7_000.4 })])).toBe(
       'Runs of these sources (tree aaaaaaaaaa): 1 short (60 s); 1 long (7000 s).',
     )
   })
 
   it('does not call a part of a run the whole', () => {
-    expect(describeRuns([run({}), run({ form: 'long', only: ['F1', 'F30'], seconds: 5_000 })])).toBe(
+    expect(described([run({}), run({ form: 'long', only: ['F1', 'F30'], seconds: 5_000 })])).toBe(
       'Runs of these sources (tree aaaaaaaaaa): 1 short (60 s); no whole long run; of it F1, F30 alone (5000 s).',
     )
   })
@@ -85,13 +122,13 @@ describe('the record of the fault suite', () => {
   it('calls parts that leave nothing out a whole', () => {
     const rest = FAULTS.filter((fault) => fault !== 'F1')
     expect(
-      describeRuns([
+      described([
         run({ form: 'long', only: ['F1'], seconds: 60 }),
         run({ form: 'long', only: rest.slice(1), seconds: 5 }),
       ]),
     ).toContain('no whole long run; of it F1 alone (60 s)')
     expect(
-      describeRuns([run({ form: 'long', only: ['F1'], seconds: 60 }), run({ form: 'long', only: rest, seconds: 5 })]),
+      described([run({ form: 'long', only: ['F1'], seconds: 60 }), run({ form: 'long', only: rest, seconds: 5 })]),
     ).toBe(
       `Runs of these sources (tree aaaaaaaaaa): no whole short run; all of the long form, in parts: F1 alone (60 s); ${rest.join(', ')} alone (5 s).`,
     )
