@@ -1,9 +1,10 @@
 /**
- * npm run bench [-- --only B1,B3] [--quick]
+ * npm run bench [-- --only B1,B3] [--quick] [--profile DIR]
  *
  * Builds what is measured, runs the benches one after another, and writes `results.json`, the charts and the README's table. With
  * `--quick` it only looks whether everything runs: it prints its figures, which say nothing, and writes nothing. With `--only`
- * the lines of the other benches stay as they are. Exit code 1: a bench failed; a goal that is not met is a result, not a failure.
+ * the lines of the other benches stay as they are. With `--profile` api and workers write CPU profiles there, which slows them down,
+ * so no figure is kept either. Exit code 1: a bench failed; a goal that is not met is a result, not a failure.
  */
 import { spawnSync } from 'node:child_process'
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -35,6 +36,7 @@ import {
   renderTable,
 } from './harness/report.ts'
 import type { Result } from './harness/result.ts'
+import { profileInto } from './harness/service.ts'
 
 const BENCHES: readonly Bench[] = [
   submit,
@@ -160,8 +162,9 @@ const format = (files: readonly string[]): void => {
 
 const main = async (): Promise<void> => {
   const { values } = parseArgs({
-    options: { only: { type: 'string' }, quick: { type: 'boolean', default: false } },
+    options: { only: { type: 'string' }, quick: { type: 'boolean', default: false }, profile: { type: 'string' } },
   })
+  if (values.profile !== undefined) profileInto(path.resolve(values.profile))
   const benches = chosen(values.only)
   build()
   warnOfLoad()
@@ -198,7 +201,7 @@ const main = async (): Promise<void> => {
         opened = closers
       },
     })
-    if (!values.quick) write(measured, described)
+    if (!values.quick && values.profile === undefined) write(measured, described)
     console.log(`\n${renderTable(measured.results)}`)
     if (measured.failed.length > 0) {
       console.error(`\nfailed: ${measured.failed.join(', ')}`)

@@ -53,12 +53,20 @@ const environment = (databaseUrl: string, providerUrl: string, more: Record<stri
   ...more,
 })
 
+let profiles: string | null = null
+
+/** From now on each process that is started writes a CPU profile into `directory` when it ends. */
+export const profileInto = (directory: string): void => {
+  profiles = directory
+}
+
 const launch = (
   closers: Closers,
   entry: 'api' | 'worker',
   env: NodeJS.ProcessEnv,
 ): { child: ChildProcess; output(): string } => {
-  const child = spawn(process.execPath, [here(`../../dist/${entry}.js`)], {
+  const flags = profiles === null ? [] : ['--cpu-prof', `--cpu-prof-dir=${profiles}/${entry}`]
+  const child = spawn(process.execPath, [...flags, here(`../../dist/${entry}.js`)], {
     env,
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
   })

@@ -23,11 +23,10 @@ export const runArtifact = async (
   context: RunContext,
   held: HeldShard,
   executor: Extract<Executor, { kind: 'artifact' }>,
-  traceparent: string | null,
 ): Promise<void> => {
   const { lease } = held
   await context.database.query((connection) => openWorkspace(connection, lease))
-  await runExternal(context, held, chunkWriter(context, held, executor), traceparent, lease.toOrd - 1)
+  await runExternal(context, held, chunkWriter(context, held, executor), lease.toOrd - 1)
   if (!held.mayGoOn) return
   const claimed = await claimPublish(context, held)
   if (claimed) await publish(context, held, executor, claimed)

@@ -39,13 +39,9 @@ export interface Calls {
   make(item: ClaimedItem): Promise<Report>
 }
 
-export const openCalls = (
-  { meter }: Pick<RunContext, 'meter'>,
-  held: HeldShard,
-  executor: Sender,
-  traceparent: string | null,
-): Calls => {
+export const openCalls = ({ meter }: Pick<RunContext, 'meter'>, held: HeldShard, executor: Sender): Calls => {
   const { lease, type } = held
+  const { traceparent } = lease
   const { callTimeoutMs } = executor
 
   const mayGoOnFrom = (item: ClaimedItem, nowMs: number): boolean =>

@@ -1,7 +1,10 @@
 /**
  * Running a shard of an external type. Three steps an item, each committed before the next: the intent (claim), the call
- * (send), the outcome (converge). They overlap: while one window is sent the next is claimed, and outcomes are written in
- * whatever groups are ready when the last write is back.
+ * (send), the outcome (converge). They overlap: while one window is sent the next is claimed. Outcomes are written in groups:
+ * half of `concurrency` at least, or what there is when nothing else is under way, or when the first of them has waited
+ * GROUP_MS. A commit for each would keep the next window waiting, which then claims as few.
+ *
+ * The first window is read while the operation becomes `running`, and claimed once that has committed.
  *
  *   claim ≤ concurrency ─▶ queue ─▶ in the air ≤ concurrency ─▶ answered ─▶ converge (one at a time)
  *   └──────────────────── outstanding ≤ 2 × concurrency ────────────────────┘  = what a crash can leave uncertain
@@ -40,12 +43,13 @@ const WAKE_MS = 1_000
 /** How often it is looked whether a lease that is too short for a call was renewed. */
 const LEASE_LOOK_MS = 100
 const REPORTS_MAX = 1_000
+/** An outcome waits so long for others that could share its commit. */
+const GROUP_MS = 2
 
 export const runExternal = async (
   context: RunContext,
   held: HeldShard,
   executor: Sender,
-  traceparent: string | null,
   /** Items from here on are not run. */
   toOrd = held.lease.toOrd,
 ): Promise<void> => {
@@ -58,9 +62,11 @@ export const runExternal = async (
   // a compensation undoes an item as a whole
   const steps = lease.compensating ? [] : type.steps
   const subject = { operationId: lease.operationId }
-  const calls = openCalls(context, held, executor, traceparent)
+  const calls = openCalls(context, held, executor)
   const queue: ClaimedItem[] = []
   const answered: Report[] = []
+  /** When the first of `answered` came. */
+  let answeredAtMs = 0
   let ahead: RunnableItem[] = []
   let cursor = lease.cursor
   let inTheAir = 0
@@ -103,6 +109,7 @@ export const runExternal = async (
     }
     const items = ahead.slice(0, room)
     assertWindow(items, cursor)
+    await held.started
     if (!(await awaitRate(items.length))) return
     await probe('window-read', subject)
     offered = items.map((item) => item.ord)
@@ -137,6 +144,7 @@ export const runExternal = async (
     retriesLookedAt = performance.now()
     const ords = await database.query((connection) => readDueRetries(connection, lease, room, toOrd))
     if (ords.length === 0) return false
+    await held.started
     if (!(await awaitRate(await countFree(ords)))) return true
     offered = ords
     const askedAtMs = performance.now()
@@ -212,26 +220,28 @@ export const runExternal = async (
       })
   }
 
+  const answer = (found: Report): void => {
+    if (answered.length === 0) answeredAtMs = performance.now()
+    answered.push(found)
+  }
+
   const send = (item: ClaimedItem): void => {
     if (!calls.maySend(item)) {
-      answered.push(unsentReport(item))
+      answer(unsentReport(item))
       return
     }
     if (!hasStep(steps, item.step)) {
-      answered.push(sentReport(type, item, unknownStep(item.step)))
+      answer(sentReport(type, item, unknownStep(item.step)))
       return
     }
     inTheAir++
     calls
       .make(item)
-      .then(
-        (found) => answered.push(found),
-        (error: unknown) => {
-          // an executor promises not to throw; if one does, the call may have happened
-          log.error({ err: error, effect_key: item.effectKey }, 'an executor threw')
-          answered.push(sentReport(type, item, { state: 'uncertain', reasonCode: 'EXECUTOR_ERROR' }))
-        },
-      )
+      .then(answer, (error: unknown) => {
+        // an executor promises not to throw; if one does, the call may have happened
+        log.error({ err: error, effect_key: item.effectKey }, 'an executor threw')
+        answer(sentReport(type, item, { state: 'uncertain', reasonCode: 'EXECUTOR_ERROR' }))
+      })
       .finally(() => {
         inTheAir--
         held.step()
@@ -255,9 +265,16 @@ export const runExternal = async (
       })
   }
 
+  /** For how long what was answered still waits for others; 0: it is a group. */
+  const groupWaitMs = (): number =>
+    inTheAir === 0 || answered.length * 2 >= concurrency() || !held.mayGoOn
+      ? 0
+      : Math.max(0, answeredAtMs + GROUP_MS - performance.now())
+
   for (;;) {
     while (queue.length > 0 && (inTheAir < concurrency() || !held.mayGoOn)) send(queue.shift() as ClaimedItem)
-    if (writing === 0 && answered.length > 0) write(answered.splice(0, REPORTS_MAX))
+    const waitsForOthers = writing === 0 && answered.length > 0 ? groupWaitMs() : null
+    if (waitsForOthers === 0) write(answered.splice(0, REPORTS_MAX))
     const room = 2 * concurrency() - outstanding()
     const wantsMore = held.mayGoOn && !exhausted && !closed && !claiming && queue.length < concurrency()
     const waitsForLease = wantsMore && !calls.fitsLease()
@@ -269,7 +286,7 @@ export const runExternal = async (
     )
       claim()
     if (!claiming && outstanding() === 0 && (exhausted || closed || !held.mayGoOn)) break
-    await held.nextWake(waitsForLease ? LEASE_LOOK_MS : WAKE_MS)
+    await held.nextWake(waitsForOthers || (waitsForLease ? LEASE_LOOK_MS : WAKE_MS))
   }
   if (unclear.length > 0) await returnUnclear(context, held, new Set(unclear))
   if (thrown.length > 0) throw thrown[0]

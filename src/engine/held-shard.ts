@@ -30,6 +30,8 @@ export class HeldShard {
   giveBack: boolean
   /** Of the suspect that ran last, as long as nobody has taken it back. */
   charge: SuspectCharge | null = null
+  /** The operation is `running`: nothing is claimed before. It rejects where that could not be stored. */
+  started: Promise<void> = Promise.resolve()
   /** Begins a span of this run; nobody traces until the run has its own. */
   trace: StartSpan = () => NO_SPAN
   private lastStepMs: number

@@ -22,11 +22,11 @@ export const runShard = async (context: RunContext, held: HeldShard): Promise<nu
   await probe('shard-claimed', subject)
   await explainOrphans(context, held, () => held.step())
   await probe('orphans-explained', subject)
-  const traceparent = await start(context, held)
-  await probe('run-started', subject)
-  const span = startSpan(context, held, traceparent)
+  held.started = start(context, held)
+  held.started.catch(() => {}) // it is waited for below
+  const span = startSpan(context, held)
   try {
-    await work(inTrace(context, traceparent), held, traceparent)
+    await work(inTrace(context, held), held)
     await probe('run-ended', subject)
     const dueInMs = await finish(context, held)
     span.end('ok')
@@ -37,28 +37,32 @@ export const runShard = async (context: RunContext, held: HeldShard): Promise<nu
   }
 }
 
-const work = async (context: RunContext, held: HeldShard, traceparent: string | null): Promise<void> => {
+const work = async (context: RunContext, held: HeldShard): Promise<void> => {
   const { executor } = held
+  // an external run waits for it behind its first reads
+  if (executor.kind !== 'external') await held.started
   switch (executor.kind) {
     case 'external':
-      await runExternal(context, held, executor, traceparent)
+      await runExternal(context, held, executor)
+      await held.started // a run that claimed nothing has not seen that it failed
       break
     case 'transactional':
       await runTransactional(context, held, executor)
       break
     case 'artifact':
-      await runArtifact(context, held, executor, traceparent)
+      await runArtifact(context, held, executor)
   }
 }
 
 /** Lines of the run name the trace of its submission. */
-const inTrace = (context: RunContext, traceparent: string | null): RunContext =>
+const inTrace = (context: RunContext, { lease: { traceparent } }: HeldShard): RunContext =>
   traceparent === null ? context : { ...context, log: context.log.child({ trace_id: traceIdOf(traceparent) }) }
 
 /** The span of the run; what the run does is below it, and all of it is linked to the submission. */
-const startSpan = ({ tracing }: RunContext, held: HeldShard, traceparent: string | null): Span => {
+const startSpan = ({ tracing }: RunContext, held: HeldShard): Span => {
   if (!tracing) return NO_SPAN
   const { lease, type } = held
+  const { traceparent } = lease
   const run = tracing.start('shard run', {
     kind: 'consumer',
     link: traceparent,
@@ -77,11 +81,12 @@ const startSpan = ({ tracing }: RunContext, held: HeldShard, traceparent: string
 }
 
 /** The operation becomes `running` with its first shard; a path that starts at a shard has committed before (L2). */
-const start = async ({ database, wakeUps }: RunContext, { lease, stop }: HeldShard): Promise<string | null> => {
-  if (stop !== null) return null
-  const traceparent = await database.query((connection) => markStarted(connection, lease.tenantId, lease.operationId))
-  wakeUps.send('change')
-  return traceparent
+const start = async ({ database, wakeUps }: RunContext, { lease, stop }: HeldShard): Promise<void> => {
+  if (stop === null) {
+    await database.query((connection) => markStarted(connection, lease.tenantId, lease.operationId))
+    wakeUps.send('change')
+  }
+  await probe('run-started', { operationId: lease.operationId })
 }
 
 const finish = async (context: RunContext, held: HeldShard): Promise<number | null> => {

@@ -139,20 +139,13 @@ export const readUnsettled = async (
   return rows.map((row) => ({ tenantId: row.tenant_id, operationId: row.id }))
 }
 
-/** The first claim of a shard makes the operation `running`. Answers with its trace context, which the worker links. */
-export const markStarted = async (
-  { sql }: Connection,
-  tenantId: number,
-  operationId: string,
-): Promise<string | null> => {
-  const [row] = await sql<{ traceparent: string | null }>`
+/** The first claim of a shard makes the operation `running`. */
+export const markStarted = async ({ sql }: Connection, tenantId: number, operationId: string): Promise<void> => {
+  await sql`
     with o as (
       update operations set status = 'running', started_at = coalesce(started_at, clock_timestamp()), version = version + 1
       where tenant_id = ${tenantId} and id = ${operationId}::uuid and status = 'pending'
-      returning tenant_id, id, version, status),
-    event as (
-      insert into operation_events (tenant_id, operation_id, version, kind, status, actor)
-      select tenant_id, id, version, 'started', status, 'system:worker' from o)
-    select traceparent from operations where tenant_id = ${tenantId} and id = ${operationId}::uuid`
-  return row?.traceparent ?? null
+      returning tenant_id, id, version, status)
+    insert into operation_events (tenant_id, operation_id, version, kind, status, actor)
+    select tenant_id, id, version, 'started', status, 'system:worker' from o`
 }

@@ -89,7 +89,8 @@ export const openWakeUps = (options: {
     const payload = [...queued].join(',')
     queued.clear()
     timer = setTimeout(flush, COALESCE_MS)
-    sender`select pg_notify(${CHANNEL}, ${payload})`.catch(() => {
+    // as one message: with parameters it would be described first, as nothing is prepared here. All of it are words of ours
+    sender.unsafe(`select pg_notify('${CHANNEL}', '${payload}')`).catch(() => {
       // a lost wake-up costs latency only
       if (closed) return
       sender.end({ timeout: 0 }).catch(() => {})

@@ -103,7 +103,7 @@ export const startExternalRun = (
   let thrown: unknown = null
   // it begins behind the test's own changes to these fakes
   void Promise.resolve()
-    .then(() => runExternal(context, held, sender, 'trace', toOrd))
+    .then(() => runExternal(context, held, sender, toOrd))
     .then(
       () => {
         over = true

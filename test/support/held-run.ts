@@ -25,6 +25,7 @@ export const claimedShard = (over: Partial<ClaimedShard> = {}): ClaimedShard => 
   fromOrd: 0,
   toOrd: 10,
   cursor: 0,
+  traceparent: 'trace',
   steps: [],
   claims: 1,
   claimsBefore: 0,

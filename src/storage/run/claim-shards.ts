@@ -30,6 +30,7 @@ interface ClaimedRow {
   from_ord: number
   to_ord: number
   cursor: number
+  traceparent: string | null
   steps: string[]
   claims: number
   claims_before: number
@@ -52,6 +53,7 @@ const parse =
     fromOrd: row.from_ord,
     toOrd: row.to_ord,
     cursor: row.cursor,
+    traceparent: row.traceparent,
     steps: row.steps,
     claims: row.claims,
     claimsBefore: row.claims_before,
@@ -121,6 +123,7 @@ export const claimReadyShards = async (
     from pick p join runnable r on r.type = p.type and r.version = p.type_version
     where s.tenant_id = p.tenant_id and s.operation_id = p.operation_id and s.shard = p.shard
     returning s.tenant_id, s.operation_id, s.shard, s.type, s.lease_epoch, s.from_ord, s.to_ord, s.cursor,
+      (select o.traceparent from operations o where o.tenant_id = s.tenant_id and o.id = s.operation_id) as traceparent,
       to_jsonb(s.steps) as steps, s.claims, p.claims as claims_before, s.isolate_until,
       s.stop_requested, s.compensating, false as switched_off,
       case when exists (select from restores) then restore_doubt(s.tenant_id, s.operation_id) end as doubt`
@@ -169,6 +172,7 @@ export const claimExpiredShards = async (
     from pick p join runnable r on r.type = p.type and r.version = p.type_version
     where s.tenant_id = p.tenant_id and s.operation_id = p.operation_id and s.shard = p.shard
     returning s.tenant_id, s.operation_id, s.shard, s.type, s.lease_epoch, s.from_ord, s.to_ord, s.cursor,
+      (select o.traceparent from operations o where o.tenant_id = s.tenant_id and o.id = s.operation_id) as traceparent,
       to_jsonb(s.steps) as steps, s.claims, p.claims as claims_before, s.isolate_until,
       s.stop_requested, s.compensating,
       exists (select from operation_types p where p.name = s.type and p.paused_at is not null) as switched_off,

@@ -108,6 +108,8 @@ export interface ClaimedShard extends Lease {
   fromOrd: number
   toOrd: number
   cursor: number
+  /** Of the submission (W3C Trace Context), to which a run links. */
+  traceparent: string | null
   /** Of its items, in order; empty: an item is one effect. */
   steps: readonly string[]
   /** Claims since the last progress, this one included: 2 and more mean that a worker died here. */

@@ -60,7 +60,7 @@ beforeEach(() => {
 
 const run = async (held = holdShard({ toOrd: 4 }, { effect: 'artifact', executor: EXECUTOR, leaseMs: 40_000 })) => {
   const { context, noted } = notingContext()
-  await runArtifact(context, held, EXECUTOR, 'trace')
+  await runArtifact(context, held, EXECUTOR)
   return { held, context, noted }
 }
 
@@ -71,7 +71,7 @@ describe('an artifact', () => {
       expect(publish).not.toHaveBeenCalled()
     })
     const { held, context } = await run()
-    expect(runExternal).toHaveBeenCalledExactlyOnceWith(context, held, WRITER, 'trace', 3)
+    expect(runExternal).toHaveBeenCalledExactlyOnceWith(context, held, WRITER, 3)
     expect(vi.mocked(readItems).mock.calls[0]?.[2]).toEqual([3])
     expect(vi.mocked(claimIntents).mock.calls[0]?.[2]).toEqual({
       from: 3,

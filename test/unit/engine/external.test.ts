@@ -153,6 +153,81 @@ describe('sending and claiming overlap', () => {
   })
 })
 
+describe('before the operation is running', () => {
+  test.each([
+    ['items are read, and none is claimed', false],
+    ['nor is what waits', true],
+  ])('%s', async (_name, waits) => {
+    const run = startExternalRun({ toOrd: 2 })
+    if (waits) run.due.push(dueRetry(0))
+    let begin = (): void => {}
+    run.held.started = new Promise((resolve) => {
+      begin = resolve
+    })
+    await tick()
+    expect(readDueRetries).toHaveBeenCalledTimes(1)
+    expect(readWindow).toHaveBeenCalledTimes(waits ? 0 : 1)
+    expect([run.claims, run.due.length]).toEqual([[], waits ? 1 : 0])
+    begin()
+    await tick()
+    expect(run.sent()[0]).toBe(0)
+  })
+
+  test('and where that cannot be stored, nothing is claimed at all', async () => {
+    const run = startExternalRun({ toOrd: 2 })
+    run.held.started = Promise.reject(away())
+    await tick()
+    expect(run.isOver).toBe(true)
+    expect([run.claims, run.sent()]).toEqual([[], []])
+  })
+})
+
+describe('outcomes share a commit', () => {
+  /** Eight calls in the air, of which the first `answers` come back. */
+  const answered = async (answers: number) => {
+    const run = startExternalRun({ toOrd: 8 }, { concurrency: 8 })
+    await tick()
+    for (const call of run.air.slice(0, answers)) call.answer(APPLIED)
+    await tick()
+    return run
+  }
+  const groups = ({ written }: { written: readonly (readonly unknown[])[] }): number[] =>
+    written.map((reports) => reports.length)
+
+  test('half of the concurrency is a group', async () => {
+    expect(groups(await answered(4))).toEqual([4])
+  })
+
+  test('fewer wait for others, for two milliseconds after the first of them', async () => {
+    const run = await answered(2)
+    await tick(1)
+    expect(groups(run)).toEqual([])
+    run.air[2]?.answer(APPLIED)
+    await tick(1)
+    expect(groups(run)).toEqual([3])
+    run.air[3]?.answer(APPLIED)
+    await tick(1)
+    expect(groups(run)).toEqual([3])
+    await tick(1)
+    expect(groups(run)).toEqual([3, 1])
+  })
+
+  test('the last ones wait for nobody', async () => {
+    const run = await answered(5)
+    for (const call of run.air.slice(5)) call.answer(APPLIED)
+    await tick()
+    expect(groups(run)).toEqual([5, 3])
+    expect(run.isOver).toBe(true)
+  })
+
+  test('nor do they after a stop', async () => {
+    const run = await answered(1)
+    run.held.stopped('cancel')
+    await tick()
+    expect(groups(run)).toEqual([1])
+  })
+})
+
 describe('a call', () => {
   test('is told everything about its item and operation, and the intent how long it may be sent', async () => {
     const run = startExternalRun({ toOrd: 1, cursor: 0 }, { leaseMs: 20_000 })

@@ -34,7 +34,7 @@ vi.mock('../../../src/storage/settle.ts', () => ({ markStarted: vi.fn() }))
 
 beforeEach(() => {
   vi.resetAllMocks()
-  vi.mocked(markStarted).mockResolvedValue('trace')
+  vi.mocked(markStarted).mockResolvedValue(undefined)
   vi.mocked(finishShard).mockResolvedValue({ state: 'ready', dueInMs: 1_500 })
   vi.mocked(readOrphanedIntents).mockResolvedValue([])
 })
@@ -55,12 +55,35 @@ describe('a run', () => {
     const held = holdShard({ epoch: 1 })
     expect(await runShard(context, held)).toBe(1_500)
     expect(vi.mocked(markStarted).mock.calls[0]?.slice(1)).toEqual([7, OPERATION_ID])
-    expect(runExternal).toHaveBeenCalledExactlyOnceWith(context, held, held.executor, 'trace')
+    expect(runExternal).toHaveBeenCalledExactlyOnceWith(context, held, held.executor)
     expect(runTransactional).not.toHaveBeenCalled()
     expect(runArtifact).not.toHaveBeenCalled()
     expect(finishShard).toHaveBeenCalledExactlyOnceWith(context.database, held.lease, { lastWaits: false })
     expect(settleOperation).not.toHaveBeenCalled()
     expect([held.finishing, noted.wakeUps]).toEqual([true, ['change', 'change']])
+  })
+
+  test('reads its first items while the operation becomes running, and ends in the fault if that was not stored', async () => {
+    const held = holdShard()
+    let fail = (_error: Error): void => {}
+    vi.mocked(markStarted).mockReturnValue(
+      new Promise((_, reject) => {
+        fail = reject
+      }),
+    )
+    vi.mocked(runExternal).mockImplementation(async () => fail(new Error('away')))
+    await expect(runShard(notingContext().context, held)).rejects.toThrow('away')
+    expect(runExternal).toHaveBeenCalledTimes(1)
+    expect(finishShard).not.toHaveBeenCalled()
+  })
+
+  test.each([
+    ['a transactional', runTransactional, { executor: TRANSACTIONAL, effect: 'transactional' as const }],
+    ['an artifact', runArtifact, { executor: ARTIFACT, effect: 'artifact' as const }],
+  ])('of %s type does nothing before the operation is running', async (_name, work, type) => {
+    vi.mocked(markStarted).mockRejectedValue(new Error('away'))
+    await expect(runShard(notingContext().context, holdShard({}, type))).rejects.toThrow('away')
+    expect(work).not.toHaveBeenCalled()
   })
 
   test('of a transactional type', async () => {
@@ -75,7 +98,7 @@ describe('a run', () => {
     const { context } = notingContext()
     const held = holdShard({}, { executor: ARTIFACT, effect: 'artifact' })
     await runShard(context, held)
-    expect(runArtifact).toHaveBeenCalledExactlyOnceWith(context, held, ARTIFACT, 'trace')
+    expect(runArtifact).toHaveBeenCalledExactlyOnceWith(context, held, ARTIFACT)
     expect(runTransactional).not.toHaveBeenCalled()
     expect(vi.mocked(finishShard).mock.calls[0]?.[2]).toEqual({ lastWaits: true })
   })
@@ -85,7 +108,7 @@ describe('a run', () => {
     const held = holdShard({ stopRequested: 'pause' })
     await runShard(context, held)
     expect(markStarted).not.toHaveBeenCalled()
-    expect(runExternal).toHaveBeenCalledExactlyOnceWith(context, held, held.executor, null)
+    expect(runExternal).toHaveBeenCalledExactlyOnceWith(context, held, held.executor)
   })
 
   test('that was the last one settles the operation', async () => {
