@@ -6,6 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, expect } from 'vitest'
 import { HEADERS_TIMEOUT_MS, MAX_BODY_BYTES, MAX_JSON_DEPTH, REQUEST_TIMEOUT_MS } from '../../src/http/limits.ts'
 import { seededRandom } from '../support/random.ts'
+import { untilClosed } from '../support/socket-close.ts'
 import { faultTest } from './harness/fault.ts'
 import { openStack, type Stack } from './harness/stack.ts'
 
@@ -40,7 +41,7 @@ const answerOf = async (socket: net.Socket, withinMs: number): Promise<string> =
   socket.on('data', (chunk) => {
     text += String(chunk)
   })
-  await Promise.race([once(socket, 'close'), sleep(withinMs)])
+  await Promise.race([untilClosed(socket), sleep(withinMs)])
   return text
 }
 
@@ -78,7 +79,7 @@ const openSlowClients = async (): Promise<{ ages: Promise<number[]>; close(): vo
     for (const socket of sockets) if (!socket.destroyed) socket.write('a')
   }, TRICKLE_MS)
   return {
-    ages: Promise.all(sockets.map((socket) => once(socket, 'close').then(() => performance.now() - openedAt))),
+    ages: Promise.all(sockets.map((socket) => untilClosed(socket).then(() => performance.now() - openedAt))),
     close() {
       clearInterval(trickle)
       for (const socket of sockets) socket.destroy()

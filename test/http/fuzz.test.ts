@@ -6,7 +6,6 @@
  * grows with the answers, so a seed brings the same requests as long as the answers are the same.
  */
 import { randomInt } from 'node:crypto'
-import { once } from 'node:events'
 import { type AddressInfo, connect } from 'node:net'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
@@ -28,6 +27,7 @@ import { faultsOf } from '../support/fuzz/verdicts.ts'
 import { plantEffects, plantedType, plantOperation } from '../support/planted-operation.ts'
 import { remoteType } from '../support/remote-work.ts'
 import { openTestService, type TestService } from '../support/service.ts'
+import { untilClosed } from '../support/socket-close.ts'
 
 const REQUESTS = Number(process.env.FUZZ_REQUESTS ?? 600)
 const SEED = Number(process.env.FUZZ_SEED ?? randomInt(2 ** 31))
@@ -343,7 +343,7 @@ describe('a socket', () => {
       answer += '\r\nHANGS'
       socket.destroy()
     }, ANSWER_MS)
-    await once(socket, 'close')
+    await untilClosed(socket)
     clearTimeout(timer)
     return answer
   }

@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { ERROR_CODES } from '../../src/domain/errors.ts'
 import { formatId } from '../../src/domain/ids.ts'
 import { PROBLEMS } from '../../src/http/problems.ts'
+import { untilClosed } from '../support/socket-close.ts'
 import { type Edge, openEdge } from './fake-services.ts'
 
 let edge: Edge
@@ -313,7 +314,7 @@ const exchange = async (bytes: string): Promise<string> => {
     text += String(chunk)
   })
   socket.write(bytes)
-  await once(socket, 'close')
+  await untilClosed(socket)
   return text
 }
 
@@ -360,7 +361,7 @@ describe('below HTTP requests', () => {
       const error = Object.assign(new Error('timeout'), { code: 'ERR_HTTP_REQUEST_TIMEOUT' })
       slow.app.server.emit('clientError', error, served)
     })
-    await once(socket, 'close')
+    await untilClosed(socket)
     expect(await handled).toBe('ERR_HTTP_REQUEST_TIMEOUT')
     expect(text).toMatch(/^HTTP\/1.1 408 /)
     expect(text).toContain('"code":"request-timeout"')

@@ -56,7 +56,7 @@ export interface PostgresServer {
   restart(mode: StopMode): Promise<void>
   /** To each of its processes, the postmaster first: it then starts no new one. Answers with their number. SIGKILL is a crash. */
   signalAll(signal: 'SIGSTOP' | 'SIGCONT' | 'SIGKILL'): number
-  /** `pg_terminate_backend` of the clients' sessions, or of those of one application_name; answers with their number. */
+  /** `pg_terminate_backend` of the clients' sessions, or of those of one application_name; answers with their number once they are gone. */
   terminateBackends(application?: string): Promise<number>
   /** SIGKILL of one client's session: PostgreSQL then ends all of them and recovers. False: there was none. */
   crashBackend(application?: string): Promise<boolean>
@@ -201,6 +201,11 @@ export const openPostgresServer = async (options: PostgresServerOptions = {}): P
       application === undefined ? '' : ` and application_name = ${quote(application)}`
     }`
 
+  const anyOf = async (sessions: readonly { pid: number; began: string }[]): Promise<boolean> => {
+    const left = await query<{ pid: number; began: string }>(`select pid, backend_start::text as began ${clients()}`)
+    return left.some((one) => sessions.some(({ pid, began }) => one.pid === pid && one.began === began))
+  }
+
   const server: PostgresServer = {
     url,
     port,
@@ -223,10 +228,16 @@ export const openPostgresServer = async (options: PostgresServerOptions = {}): P
       return reached.size
     },
     async terminateBackends(application) {
-      const [row] = await query<{ n: number }>(
-        `select count(*)::int as n from (select pg_terminate_backend(pid) as done ${clients(application)}) t where done`,
+      const ended = await query<{ pid: number; began: string }>(
+        `select pid, began from (
+          select pid, backend_start::text as began, pg_terminate_backend(pid) as done ${clients(application)}) t where done`,
       )
-      return row?.n ?? 0
+      const giveUpAt = performance.now() + GONE_MS
+      while (await anyOf(ended)) {
+        if (performance.now() > giveUpAt) throw new Error('sessions that were terminated do not end')
+        await sleep(POLL_MS)
+      }
+      return ended.length
     },
     async crashBackend(application) {
       const [row] = await query<{ pid: number }>(`select pid ${clients(application)} limit 1`)
