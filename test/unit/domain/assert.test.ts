@@ -6,6 +6,10 @@ test('a broken invariant stops and says which', () => {
   expect(() => assertThat(true, 'total ≥ 0')).not.toThrow()
 })
 
+test('it is told from other errors by its name', () => {
+  expect(String(new InvariantError('total ≥ 0'))).toBe('InvariantError: total ≥ 0')
+})
+
 test('a value outside its union stops instead of falling through', () => {
   expect(() => assertNever('exploded' as never)).toThrow(InvariantError)
   expect(() => assertNever('exploded' as never)).toThrow('not a member of the union: "exploded"')

@@ -37,8 +37,13 @@ describe('sanitiseText (cases 65, 67)', () => {
   test('a cut does not split a pair', () => {
     expect(sanitiseText('ab😀', 3)).toBe('ab')
     expect(sanitiseText('ab😀', 4)).toBe('ab😀')
+    expect(sanitiseText('a😀bc', 4)).toBe('a😀b')
     expect(sanitiseText('abc', 2)).toBe('ab')
     expect(sanitiseText('abc', 0)).toBe('')
+  })
+
+  test('what fits is not cut, whatever it ends with', () => {
+    expect(sanitiseText('ab\ud800', 3)).toBe('ab\ufffd')
   })
 
   test('any text comes out storable, within its limit', () => {
@@ -68,9 +73,15 @@ describe('normaliseMessage', () => {
     ['double quotes', 'no user "alice"', 'no user <value>'],
     ['backticks', 'no column `age`', 'no column <value>'],
     ['single quotes, not apostrophes', "can't find user 'bob' or 'eve'", "can't find user <value> or <value>"],
+    ['hex that begins with a letter', 'digest deadbeef01 of it', 'digest <id> of it'],
+    ['hex without a digit may be a word', 'deadbeef is back', 'deadbeef is back'],
     ['mail addresses', 'refused: bob.b+x@mail.example', 'refused: <email>'],
     ['timestamps', 'since 2026-11-29T14:20:18.123456Z', 'since <time>'],
     ['database timestamps', 'since 2026-11-29 14:20:18.1+00, now 14:21:00', 'since <time>, now <time>'],
+    ['times to the second', 'since 2026-11-29T14:20:18Z', 'since <time>'],
+    ['times to the minute', 'since 2026-11-29 14:20, at noon', 'since <time>, at noon'],
+    ['times elsewhere', 'at 2026-11-29T14:20:18,5+05:30 or 2026-11-29T14:20-0800', 'at <time> or <time>'],
+    ['times of a day', 'at 14:21:00.123, at 14:21:01,5', 'at <time>, at <time>'],
     ['dates', 'due 2026-11-29', 'due <time>'],
     ['white space', '  too \n\t many   blanks ', 'too many blanks'],
     ['plain words stay', 'Connection refused by facade', 'connection refused by facade'],
@@ -84,6 +95,11 @@ describe('normaliseMessage', () => {
     expect(normaliseMessage('Grant:Alice: user ALICE, not malice', names)).toBe('<item>: user <item>, not malice')
     expect(normaliseMessage('no a.b*c( here, aXbbc( is', names)).toBe('no <item> here, axbbc( is')
     expect(normaliseMessage('item <item> is item', ['item'])).toBe('<item> <item> is <item>')
+  })
+
+  test('names of two letters stay: they would be found in everything', () => {
+    expect(normaliseMessage('user bob is no vip', ['bob'])).toBe('user <item> is no vip')
+    expect(normaliseMessage('user bo is no vip', ['bo', 'is'])).toBe('user bo is no vip')
   })
 
   test('is bounded and stable', () => {

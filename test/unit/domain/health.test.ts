@@ -1,8 +1,10 @@
 import { describe, expect, test } from 'vitest'
 import {
+  COUNT_FIGURES,
   type HealthFigures,
   isCancelOverdue,
   judgeHealth,
+  RATIO_FIGURES,
   STUCK_SIGNALS,
   type StuckFacts,
   type StuckSignal,
@@ -61,6 +63,7 @@ describe('judgeHealth', () => {
     ['p95_ms', { p95Ms: 10_000, usualP95Ms: null }, 'ok'],
     ['p95_ms', { p95Ms: null }, 'no_data'],
     ['retry_rate', { retries: { count: 6, calls: 100 } }, 'alarm'],
+    ['retry_rate', { retries: { count: 2, calls: 20 } }, 'alarm'],
     ['retry_rate', { retries: { count: 19, calls: 19 } }, 'ok'],
     ['retry_rate', { retries: { count: 0, calls: 0 } }, 'no_data'],
     ['dead_letters', { deadLetters: 1 }, 'alarm'],
@@ -104,6 +107,17 @@ describe('judgeHealth', () => {
       ],
       ['> 0', 'Escalate to identity-team: by hand, before any replay.'],
     ])
+  })
+
+  test('every figure that is no time is known as a count or as a share of counts: a type may show these as ranges', () => {
+    const { health, cancelContract } = judgeHealth(well)
+    const figures = [...health, ...cancelContract].map(({ figure }) => figure)
+    const isTime = (figure: string) => /_(seconds|ms)$/.test(figure)
+    const isShare = (figure: string) => /_(rate|ratio)$/.test(figure)
+    expect(figures.filter((figure) => RATIO_FIGURES.has(figure))).toEqual(figures.filter(isShare))
+    expect(figures.filter((figure) => COUNT_FIGURES.has(figure))).toEqual(
+      figures.filter((figure) => !isTime(figure) && !isShare(figure)),
+    )
   })
 
   test('the values are shown beside their verdicts', () => {

@@ -127,6 +127,7 @@ it('of an outcome the texts are cut where marks have made them longer than they 
   expect([hidden.reasonCode.length, hidden.message.length]).toEqual([HIDDEN.length + 3, HIDDEN.length])
   const apart = hideTexts({ reasonCode: 'ann '.repeat(25), message: 'ann '.repeat(125) }, hiderOf(['ann']))
   expect([apart.reasonCode.length, apart.message.length]).toEqual([100, 500])
+  expect(hideTexts({ message: 'ann' }, hiderOf(['ann']))).toEqual({ message: HIDDEN })
   expect(hideTexts(said, hiderOf([]))).toEqual(said)
 })
 

@@ -97,10 +97,13 @@ describe('hosts, as URL writes them', () => {
     'http://localhost./',
     'http://api.localhost/',
   ])('%s is private', (url) => expect(isPrivateHost(hostOf(url))).toBe(true))
-  it.each(['https://example.com/', 'https://8.8.8.8/', 'https://[2606:4700::1111]/', 'https://notlocalhost/'])(
-    '%s is not, as far as the text tells',
-    (url) => expect(isPrivateHost(hostOf(url))).toBe(false),
-  )
+  it.each([
+    'https://example.com/',
+    'https://8.8.8.8/',
+    'https://[2606:4700::1111]/',
+    'https://notlocalhost/',
+    'https://localhost.example.com/',
+  ])('%s is not, as far as the text tells', (url) => expect(isPrivateHost(hostOf(url))).toBe(false))
 })
 
 describe('the network that a caller counts under', () => {
@@ -108,12 +111,15 @@ describe('the network that a caller counts under', () => {
     ['203.0.113.9', '203.0.113.9'],
     ['::ffff:203.0.113.9', '203.0.113.9'],
     ['::FFFF:203.0.113.9', '203.0.113.9'],
+    ['::ffff:203.0.113.9999', '::ffff:203.0.113.9999'],
+    ['2001:db8::ffff:203.0.113.9', '2001:db8:0:0::/64'],
     ['2001:db8:1:2:3:4:5:6', '2001:db8:1:2::/64'],
     ['2001:db8:1:2::9', '2001:db8:1:2::/64'],
     ['2001:DB8::9', '2001:db8:0:0::/64'],
     ['::1', '0:0:0:0::/64'],
     ['1:2:3:4:5:6:7::', '1:2:3:4::/64'],
     ['::3:4:5:6:7:8', '0:0:3:4::/64'],
+    ['1::3:4:5:6:7:8', '1:0:3:4::/64'],
     ['fe80::1%eth0', 'fe80:0:0:0::/64'],
     ['unknown', 'unknown'],
     ['', ''],

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
 import { declarativeTypeSchema } from '../../../src/domain/http-definition.ts'
+import { LEDGER_EXPORT } from '../../../src/domain/ledger-export.ts'
 import {
   assertSteps,
   DefinitionError,
@@ -61,6 +62,7 @@ describe('a policy', () => {
     ['risk', ['low', 'medium', 'high']],
     ['approval', ['none', 'replay', 'always']],
     ['idempotency_key', ['required', 'optional']],
+    ['counts', ['exact', 'ranges']],
     ['on_absent', ['retry', 'case']],
   ])('%s is one of %j', (path, words) => {
     for (const word of words) expect(takes(policySchema, MINIMAL, path, word)).toBe(true)
@@ -90,6 +92,7 @@ describe('a policy', () => {
     ['grant-role', true],
     ['grant.role_2', true],
     ['g', true],
+    [LEDGER_EXPORT, true],
     ['x'.repeat(64), true],
     ['x'.repeat(65), false],
     ['', false],
@@ -274,6 +277,15 @@ describe('a policy without more than it needs', () => {
     })
   })
 
+  test.each([
+    [[], [], false],
+    [[{ name: 'a', irreversible: true }], ['a'], true],
+    [[{ name: 'a' }, { name: 'b', irreversible: false }], ['a', 'b'], false],
+    [[{ name: 'a' }, { name: 'b' }, { name: 'c', irreversible: true }], ['a', 'b', 'c'], true],
+  ])('of the steps %j ends irreversibly where the last one does', (steps, names, endsIrreversibly) => {
+    expect(resolve({}, { steps })).toMatchObject({ steps: names, endsIrreversibly })
+  })
+
   test('of an effect that is not external needs no idempotency key', () => {
     expect(resolve({ effect: 'transactional' }, { callTimeoutMs: null }).idempotencyKey).toBe('optional')
   })
@@ -388,6 +400,7 @@ describe('steps', () => {
     const steps = [{ name: 'a' }, { name: 'b', irreversible: true }]
     expect(attempt(steps, false)).not.toThrow()
     expect(attempt([{ name: 'a' }, { name: 'b' }], true)).not.toThrow()
+    expect(attempt([], true)).not.toThrow()
     expect(attempt(steps, true)).toThrow(
       new DefinitionError(
         'http.steps.1.irreversible',
@@ -399,6 +412,9 @@ describe('steps', () => {
   test('whose order is wrong are refused with the place of the fault', () => {
     expect(attempt([{ name: 'a' }, { name: 'a' }], false)).toThrow(
       expect.objectContaining({ field: 'http.steps.1.name', detail: '"a" is the name of an earlier step too' }),
+    )
+    expect(attempt([{ name: 'a' }, { name: 'a' }], false)).toThrow(
+      'http.steps.1.name: "a" is the name of an earlier step too',
     )
   })
 })
@@ -541,5 +557,48 @@ describe('an entry of a type file', () => {
     for (const schema of [{}, { type: 'object' }, true, false]) expect(fits('input', schema)).toBe(true)
     for (const other of ['object', 1, []]) expect(fits('input', other)).toBe(false)
     expect([fits('effect_key', 'x'.repeat(500)), fits('effect_key', 'x'.repeat(501))]).toEqual([true, false])
+  })
+})
+
+describe('an entry whose items are run by workers elsewhere', () => {
+  const LOOKUP = { url: 'https://example.com', outcome: [{ status: [200], state: 'applied' }] }
+  const ENTRY = {
+    ...MINIMAL,
+    remote: {
+      call_timeout_ms: 5_000,
+      lookup: LOOKUP,
+      callback: { secret: 's', effect_key: '/key', outcome: [{ field: '/a', equals: [1], state: 'applied' }] },
+      on_absent: 'case',
+      provider_idempotent_hours: 1,
+      no_compensation: 'because',
+    },
+  }
+  const fits = (path: string, value: unknown): boolean => takes(declarativeTypeSchema, ENTRY, path, value)
+
+  test('may have all of these', () => {
+    expect(declarativeTypeSchema.safeParse(ENTRY).success).toBe(true)
+  })
+
+  test('has a call timeout within bounds', () => {
+    const ofTimeout = (ms: number) => fits('remote.call_timeout_ms', ms)
+    expect([10, 600_000].map(ofTimeout)).toEqual([true, true])
+    expect([9, 600_001, 10.5].map(ofTimeout)).toEqual([false, false, false])
+  })
+
+  test('has from one to eight steps, each with a lookup at most', () => {
+    const ofLength = (length: number) =>
+      fits(
+        'remote.steps',
+        Array.from({ length }, (_, n) => ({ name: `s${n}`, lookup: LOOKUP })),
+      )
+    expect([1, 8].map(ofLength)).toEqual([true, true])
+    expect([0, 9].map(ofLength)).toEqual([false, false])
+    expect(fits('remote.steps', [{ name: 'a', irreversible: true }])).toBe(true)
+    expect(fits('remote.steps', [{ lookup: LOOKUP }])).toBe(false)
+    expect(fits('remote.steps', [{ name: 'a', request: { url: 'https://example.com' } }])).toBe(false)
+  })
+
+  test.each(['remote.misspelt', 'remote.request', 'remote.compensate'])('has no member %s', (path) => {
+    expect(fits(path, { url: 'https://example.com' })).toBe(false)
   })
 })

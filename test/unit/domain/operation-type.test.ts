@@ -5,6 +5,7 @@ import {
   type EffectLookup,
   type Executor,
   executorOf,
+  isRemote,
   lookupAfterMs,
   lookupOfStep,
   providerIdempotentMsOf,
@@ -46,6 +47,12 @@ describe('how an effect is looked up', () => {
     expect(lookupAfterMs(external({ lookup: lookup(11), stepLookups }))).toBe(11)
     expect(lookupAfterMs(external({ stepLookups: new Map() }))).toBeNull()
   })
+})
+
+test('only an external type that says so is run by workers elsewhere', () => {
+  expect(isRemote({ executor: external({ remote: true }) })).toBe(true)
+  expect(isRemote({ executor: external() })).toBe(false)
+  expect(isRemote({ executor: { kind: 'transactional', runBatch: async () => undefined } })).toBe(false)
 })
 
 test('a shard that compensates is run by the compensator, for which the provider promised nothing', () => {

@@ -110,6 +110,7 @@ describe('settle', () => {
     ['no items', facts({}, { total: 0 }), 'succeeded'],
     ['one failed', facts({}, { applied: 2, failed: 1 }), 'partially_succeeded'],
     ['skipped and failed', facts({}, { skipped: 1, failed: 2 }), 'partially_succeeded'],
+    ['one of each', facts({}, { applied: 1, skipped: 1, failed: 1 }), 'partially_succeeded'],
     ['all failed', facts({}, { failed: 3 }), 'failed'],
     ['one uncertain', facts({}, { applied: 2, uncertain: 1 }), 'reconciliation_required'],
     ['failed and uncertain', facts({}, { failed: 2, uncertain: 1 }), 'reconciliation_required'],

@@ -23,6 +23,12 @@ test.each([
     facts(100, 100, { inFlight: 2, waiting: 8 }),
     { ratio: 1, ratePerSecond: 10, etaSeconds: 1 },
   ],
+  [
+    'just a year',
+    facts(1, 1 + 365 * 86_400, { runSeconds: 1 }),
+    { ratio: 0, ratePerSecond: 1, etaSeconds: 365 * 86_400 },
+  ],
+  ['a second more', facts(1, 2 + 365 * 86_400, { runSeconds: 1 }), { ratio: 0, ratePerSecond: 1, etaSeconds: null }],
   ['over a year', facts(1, 1e9), { ratio: 0, ratePerSecond: 0.1, etaSeconds: null }],
 ])('%s', (_name, given, expected) => {
   expect(progress(given)).toEqual(expected)

@@ -3,6 +3,7 @@ import {
   giveBack,
   parseRateLimits,
   RATE_LIMITS_DEFAULT,
+  RATE_POLICIES,
   RATE_WINDOW_SECONDS,
   standing,
   take,
@@ -54,6 +55,12 @@ describe('a bucket', () => {
     expect(plain).toEqual({ granted: false, retryInMs: RATE_WINDOW_SECONDS * 1_000 + 1_000 / PER_SECOND })
   })
 
+  it('takes back what it granted, and nothing more', () => {
+    const empty = drain(0, false)
+    const fullAtMs = giveBack(giveBack(empty.fullAtMs, PER_SECOND), PER_SECOND)
+    expect(drain(fullAtMs, false)).toEqual({ ...empty, granted: 2 })
+  })
+
   it('tells how it stands', () => {
     expect(standing(0, PER_SECOND, NOW)).toEqual({ remaining: FULL, fullInSeconds: 0 })
     const one = take(0, PER_SECOND, NOW, false)
@@ -78,3 +85,8 @@ test.each([
   ['delete=1', null],
   ['read=1;write=2', null],
 ])('%j means %j', (text, limits) => expect(parseRateLimits(text)).toEqual(limits))
+
+test('a kind of request that is not named keeps a limit', () => {
+  const limits = parseRateLimits('read=7')
+  for (const policy of RATE_POLICIES) expect(limits?.[policy]).toBeGreaterThanOrEqual(1)
+})

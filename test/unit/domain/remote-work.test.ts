@@ -36,6 +36,7 @@ describe('the inputs of an answer', () => {
   test('are cut where they grow too large, but never to nothing', () => {
     expect(sizes()).toEqual([])
     expect(sizes(1, 2, 3)).toEqual([1, 2, 3])
+    expect(sizes(...Array(9).fill(1_048_576))).toHaveLength(8)
     expect(sizes(REMOTE_INPUT_BYTES_MAX, 1)).toEqual([REMOTE_INPUT_BYTES_MAX])
     expect(sizes(REMOTE_INPUT_BYTES_MAX - 1, 1, 1)).toEqual([REMOTE_INPUT_BYTES_MAX - 1, 1])
     expect(sizes(REMOTE_INPUT_BYTES_MAX + 1, 1)).toEqual([REMOTE_INPUT_BYTES_MAX + 1])

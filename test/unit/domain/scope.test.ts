@@ -7,6 +7,7 @@ describe('names of scopes', () => {
       scopes: ['operations:read', 'ledger:read', 'replay', 'metrics:read'],
     })
     expect(expandScopes(['work'])).toEqual({ scopes: ['work'] })
+    expect(expandScopes(['metrics'])).toEqual({ scopes: ['metrics:read', 'metrics:service'] })
   })
 
   test('that nobody knows are named', () => {

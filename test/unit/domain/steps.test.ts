@@ -50,7 +50,14 @@ test.each([
   [[{ name: 'a', irreversible: true }], null],
   [[{ name: 'a', irreversible: false }, { name: 'b' }, { name: 'c', irreversible: true }], null],
   [[{ name: 'a' }, { name: 'b' }, { name: 'a' }], { index: 2, field: 'name' }],
-  [[{ name: 'a', irreversible: true }, { name: 'b' }], { index: 0, field: 'irreversible' }],
+  [
+    [{ name: 'a', irreversible: true }, { name: 'b' }],
+    {
+      index: 0,
+      field: 'irreversible',
+      detail: 'only the last step may be irreversible, and "b" comes after "a"',
+    },
+  ],
   [[{ name: 'a' }, { name: 'b', irreversible: true }, { name: 'c', irreversible: true }], { index: 1 }],
 ])('the order of %j', (steps, fault) => {
   expect(stepFault(steps)).toEqual(fault === null ? null : expect.objectContaining(fault))

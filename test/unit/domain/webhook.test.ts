@@ -19,6 +19,7 @@ describe('a callback URL', () => {
     ['http://example.com:8080/x', 'http://example.com:8080/x'],
     ['https://bücher.example/ä', 'https://xn--bcher-kva.example/%C3%A4'],
     ['http://8.8.8.8/', 'http://8.8.8.8/'],
+    [`https://example.com/${'a'.repeat(2_028)}`, `https://example.com/${'a'.repeat(2_028)}`],
   ])('%s is kept as %s', (text, url) => {
     expect(parseCallbackUrl(text, 'refuse')).toEqual({ url })
   })
@@ -35,7 +36,7 @@ describe('a callback URL', () => {
     ['https://:secret@example.com/', /credentials/],
     ['https://example.com/#part', /fragment/],
     ['https://example.com/#', /fragment/],
-    [`https://example.com/${'a'.repeat(2_048)}`, /longer than 2048 bytes/],
+    [`https://example.com/${'a'.repeat(2_029)}`, /longer than 2048 bytes/],
     [`https://example.com/${'ä'.repeat(400)}`, /longer than 2048 bytes/],
     ['http://127.0.0.1:9000/', /private network/],
     ['http://2130706433/', /private network/],
@@ -55,10 +56,16 @@ describe('secrets', () => {
   it.each([24, 25, 32, 64])('of %d bytes', (bytes) => {
     expect(parseWebhookSecrets(secret(bytes))).toEqual([secret(bytes)])
   })
+  it('are told apart by white space, as many as may be', () => {
+    expect(parseWebhookSecrets(` ${secret(24)} \n\t${secret(32)}\n`)).toEqual([secret(24), secret(32)])
+    const most = Array<string>(WEBHOOK_SECRETS_MAX).fill(secret(32))
+    expect(parseWebhookSecrets(most.join(' '))).toEqual(most)
+  })
   it.each([
     ['too short', secret(23)],
     ['too long', secret(65)],
     ['without its prefix', secret(32).slice(6)],
+    ['with something before it', `x${secret(32)}`],
     ['not base64', `whsec_${'!'.repeat(40)}`],
     ['base64 with a stray sign', `${secret(32)}!`],
     ['base64url', `whsec_${Buffer.alloc(24, 255).toString('base64url')}`],
@@ -182,6 +189,8 @@ describe('Retry-After', () => {
     ['', null],
     ['-1', null],
     ['1e9', null],
+    ['29 Nov 2026 14:02:00 GMT', null],
+    ['Su, 29 Nov 2026 14:02:00 GMT', null],
     ['soon', null],
     ['Soon', null],
     ['9'.repeat(20), null],
