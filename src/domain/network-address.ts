@@ -68,13 +68,21 @@ const IPV6_GROUPS = 8
 /** One customer has at least a /64 of IPv6, and can change the rest at will. */
 const IPV6_GROUPS_OF_A_NETWORK = 4
 
-/** What counts as one place to call from: an IPv4 address, mapped ones too, or the /64 of an IPv6 address. */
+/**
+ * What counts as one place to call from: an IPv4 address, mapped ones too, or the /64 of an IPv6 address. Behind a proxy the
+ * address is as somebody wrote it, and one place has to be one place in every spelling.
+ */
 export const callerNetwork = (address: string): string => {
   const [bare = ''] = address.toLowerCase().split('%')
-  const mapped = /^::ffff:(\d{1,3}(?:\.\d{1,3}){3})$/.exec(bare)?.[1]
-  if (mapped !== undefined) return mapped
   if (isIP(bare) !== 6) return bare
-  const [head = [], tail = []] = bare.split('::').map((half) => half.split(':').filter((group) => group !== ''))
+  // as URL writes it: no leading zeros, no dotted quad
+  const written = new URL(`http://[${bare}]`).hostname.slice(1, -1)
+  const mapped = /^::ffff:([^:]+):([^:]+)$/.exec(written)?.slice(1)
+  if (mapped) {
+    const bytes = mapped.map((group) => Number.parseInt(group, 16)).flatMap((pair) => [pair >> 8, pair & 255])
+    return bytes.join('.')
+  }
+  const [head = [], tail = []] = written.split('::').map((half) => half.split(':').filter((group) => group !== ''))
   const zeros = Array.from({ length: Math.max(0, IPV6_GROUPS - head.length - tail.length) }, () => '0')
   return `${[...head, ...zeros, ...tail].slice(0, IPV6_GROUPS_OF_A_NETWORK).join(':')}::/64`
 }

@@ -121,6 +121,11 @@ describe('the network that a caller counts under', () => {
     ['::3:4:5:6:7:8', '0:0:3:4::/64'],
     ['1::3:4:5:6:7:8', '1:0:3:4::/64'],
     ['fe80::1%eth0', 'fe80:0:0:0::/64'],
+    // the same places in other spellings
+    ['::ffff:cb00:7109', '203.0.113.9'],
+    ['0:0:0:0:0:FFFF:203.0.113.9', '203.0.113.9'],
+    ['2001:0DB8:0001::1', '2001:db8:1:0::/64'],
+    ['1:2::3:4:5:1.2.3.4', '1:2:0:3::/64'],
     ['unknown', 'unknown'],
     ['', ''],
   ])('of %j is %j', (address, network) => expect(callerNetwork(address)).toBe(network))
