@@ -86,10 +86,14 @@ class KeptVitest {
     }
   }
 
-  /** With all modules loaded anew, in the threads that load the mutant. */
+  /**
+   * With all modules loaded anew, in the threads that reach the mutant: when they load it, or in a test. What a test leaves
+   * behind may reach a mutant between two tests, which looks like loading it; the test that catches it may be in another file.
+   */
   async tryReloaded({ id, fileName }) {
     let ran = 0
-    const threads = this.threads.filter(({ coverage }) => id === null || id in coverage.static)
+    const reaches = ({ coverage }) => [coverage.static, ...Object.values(coverage.perTest)].some((hits) => id in hits)
+    const threads = this.threads.filter((thread) => id === null || reaches(thread))
     const files = new Map(threads.flatMap(({ name, files }) => files.map((file) => [file, name])))
     for (const file of likelyFirst(files.keys(), fileName)) {
       const tried = await this.tryInThread(files.get(file), { mutant: id, tests: [], reload: [file] })
