@@ -1,6 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, expect } from 'vitest'
-import { until } from '../support/processes.ts'
 import { seededRandom } from '../support/random.ts'
 import { type Account, openAccount } from './harness/account.ts'
 import { isFinal, NoAnswer, type Submit } from './harness/client.ts'
@@ -65,15 +64,6 @@ const awaitAccepted = async ({ client }: Account): Promise<number> => {
   }
 }
 
-/** After a crash PostgreSQL recovers by itself. */
-const untilUp = (): Promise<void> =>
-  until('the server is up', () =>
-    server.query('select 1').then(
-      () => true,
-      () => false,
-    ),
-  )
-
 /** Each leaves the server up. */
 const FAULTS = {
   'a fast restart': () => server.restart('fast'),
@@ -83,7 +73,6 @@ const FAULTS = {
   },
   'a session that is killed, and the recovery that follows': async () => {
     expect(await server.crashBackend('opledger worker')).toBe(true)
-    await untilUp()
   },
 } satisfies Record<string, () => Promise<void>>
 

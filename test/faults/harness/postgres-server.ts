@@ -58,7 +58,7 @@ export interface PostgresServer {
   signalAll(signal: 'SIGSTOP' | 'SIGCONT' | 'SIGKILL'): number
   /** `pg_terminate_backend` of the clients' sessions, or of those of one application_name; answers with their number once they are gone. */
   terminateBackends(application?: string): Promise<number>
-  /** SIGKILL of one client's session: PostgreSQL then ends all of them and recovers. False: there was none. */
+  /** SIGKILL of one client's session: PostgreSQL then ends all of them. Answers once it has recovered; false: there was none. */
   crashBackend(application?: string): Promise<boolean>
   /** ALTER SYSTEM and reload; null takes a setting back. Returns when a new session sees it. */
   configure(settings: Readonly<Record<string, string | null>>): Promise<void>
@@ -66,6 +66,12 @@ export interface PostgresServer {
   query<Row extends postgres.Row = postgres.Row>(statement: string): Promise<Row[]>
   /** Stops it and removes its data. */
   remove(): Promise<void>
+}
+
+/** A client's session: a number of a process may be used again. */
+interface Session {
+  pid: number
+  began: string
 }
 
 const DEBIAN_ROOT = '/usr/lib/postgresql'
@@ -201,9 +207,23 @@ export const openPostgresServer = async (options: PostgresServerOptions = {}): P
       application === undefined ? '' : ` and application_name = ${quote(application)}`
     }`
 
-  const anyOf = async (sessions: readonly { pid: number; began: string }[]): Promise<boolean> => {
-    const left = await query<{ pid: number; began: string }>(`select pid, backend_start::text as began ${clients()}`)
-    return left.some((one) => sessions.some(({ pid, began }) => one.pid === pid && one.began === began))
+  const sessions = (application?: string): Promise<Session[]> =>
+    query<Session>(`select pid, backend_start::text as began ${clients(application)}`)
+
+  /** Until the server answers, and none of these is among its sessions: from then on what they did is over. */
+  const untilGone = async (gone: readonly Session[]): Promise<void> => {
+    const giveUpAt = performance.now() + GONE_MS
+    const isLeft = ({ pid, began }: Session): boolean => gone.some((one) => one.pid === pid && one.began === began)
+    // it refuses while it recovers
+    while (
+      await sessions().then(
+        (left) => left.some(isLeft),
+        () => true,
+      )
+    ) {
+      if (performance.now() > giveUpAt) throw new Error('sessions that were ended are still there')
+      await sleep(POLL_MS)
+    }
   }
 
   const server: PostgresServer = {
@@ -228,20 +248,19 @@ export const openPostgresServer = async (options: PostgresServerOptions = {}): P
       return reached.size
     },
     async terminateBackends(application) {
-      const ended = await query<{ pid: number; began: string }>(
+      const ended = await query<Session>(
         `select pid, began from (
           select pid, backend_start::text as began, pg_terminate_backend(pid) as done ${clients(application)}) t where done`,
       )
-      const giveUpAt = performance.now() + GONE_MS
-      while (await anyOf(ended)) {
-        if (performance.now() > giveUpAt) throw new Error('sessions that were terminated do not end')
-        await sleep(POLL_MS)
-      }
+      await untilGone(ended)
       return ended.length
     },
     async crashBackend(application) {
-      const [row] = await query<{ pid: number }>(`select pid ${clients(application)} limit 1`)
-      return row !== undefined && sendTo(row.pid, 'SIGKILL')
+      const all = await sessions()
+      const [one] = await sessions(application)
+      if (one === undefined || !sendTo(one.pid, 'SIGKILL')) return false
+      await untilGone(all)
+      return true
     },
     async configure(settings) {
       for (const [key, value] of Object.entries(settings)) {
