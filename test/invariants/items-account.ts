@@ -83,8 +83,8 @@ export const checkItems = async (sql: postgres.Sql, ids: readonly string[]): Pro
     union all
     select 'I7', o.id::text, format('has %s items of %s, in shards for %s', coalesce(t.items, 0), o.items_total, n.width)
     from o
-      join lateral (select sum(to_ord - from_ord) as width from s where s.operation_id = o.id) n on n.width is not null
-      left join lateral (select sum(items) as items from summed t where t.operation_id = o.id) t on true
+      join (select operation_id, sum(to_ord - from_ord) as width from s group by operation_id) n on n.operation_id = o.id
+      left join (select operation_id, sum(items) as items from summed group by operation_id) t on t.operation_id = o.id
     where n.width <> o.items_total
       or (t.items is distinct from o.items_total and o.items_purged_at is null)
     union all
