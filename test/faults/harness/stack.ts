@@ -132,8 +132,9 @@ export const openStack = async (options: StackOptions): Promise<Stack> => {
   const directory = fs.mkdtempSync(path.join(os.tmpdir(), 'opledger-faults-'))
   const own = options.databaseUrl === undefined ? await createTestDatabase() : null
   const databaseUrl = options.databaseUrl ?? own?.url ?? ''
-  // an account asks of a few operations or of thousands by the same statement: a plan for any number would suit neither
-  const connection = { plan_cache_mode: 'force_custom_plan' }
+  // an account asks of a few operations or of thousands by the same statement, and where a server restarts all the time nothing
+  // is analysed: loops in loops, planned for a few rows, went on for minutes
+  const connection = { plan_cache_mode: 'force_custom_plan', enable_nestloop: 'off' }
   const sql = postgres(databaseUrl, { max: 3, onnotice: () => {}, connection })
   if (own) await sql`create table fault_rows (item_key text not null)`
   const effects = await startEffects(directory)
