@@ -119,8 +119,11 @@ describe('an artifact', () => {
 
   test.each([[null], [new Set<number>()]])('is not published where the claim did not win: %o', async (won) => {
     vi.mocked(claimIntents).mockResolvedValue(won)
-    await run()
+    const { noted } = await run()
     expect(publish).not.toHaveBeenCalled()
+    // it answered: what it left behind is known
+    expect(returnUnclear).not.toHaveBeenCalled()
+    expect(noted.log).toEqual([])
   })
 
   test('whose claim has no answer is published by the next holder; what it claimed goes back', async () => {

@@ -3,9 +3,9 @@ import { convergeEvidence } from '../../../src/services/converge.ts'
 import { reserveCalls } from '../../../src/storage/rate-limits.ts'
 import { claimIntents } from '../../../src/storage/run/claim-intents.ts'
 import { claimRetries, explainKnownKeys } from '../../../src/storage/run/claim-retries.ts'
-import { readDueRetries, readOwnIntents, readRetryAttempts } from '../../../src/storage/run/window.ts'
+import { readDueRetries, readItems, readOwnIntents, readRetryAttempts, readWindow } from '../../../src/storage/run/window.ts'
 import { APPLIED, dueRetry, startExternalRun } from '../../support/external-run.ts'
-import { away, useTestClock } from '../../support/held-run.ts'
+import { away, runnableItem, useTestClock } from '../../support/held-run.ts'
 
 vi.mock('../../../src/storage/run/window.ts', () => ({
   chargeSuspect: vi.fn(),
@@ -35,22 +35,27 @@ afterEach(() => {
 describe('waiting items', () => {
   test('are sent at the step, under the key and with the number that their claim names', async () => {
     const run = startExternalRun({ cursor: 10 }, { providerIdempotentMs: 60_000 })
-    run.due.push(dueRetry(4, { send: 3, attempt: 2 }), dueRetry(6, { send: 1, attempt: 1, effectKey: 'e6b' }))
+    run.due.push(
+      dueRetry(4, { send: 3, attempt: 2 }),
+      dueRetry(6, { send: 1, attempt: 1, effectKey: 'e6b' }),
+      dueRetry(8, { send: 3, attempt: 3 }),
+    )
     await tick()
     expect(vi.mocked(claimRetries).mock.calls[0]?.slice(2)).toEqual([
-      [4, 6],
+      [4, 6, 8],
       { sendByMs: 25_000, resendWithinMs: 55_000 },
     ])
     expect(run.air.map(({ call, claimed }) => [call.effectKey, call.input, call.attempt, claimed])).toEqual([
       ['e4', { n: 4 }, 2, { ord: 4, send: 3 }],
       ['e6b', { n: 6 }, 1, { ord: 6, send: 1 }],
+      ['e8', { n: 8 }, 3, { ord: 8, send: 3 }],
     ])
     // a first attempt that had to wait for its key is no repetition
-    expect(run.noted.retries).toEqual([['grant', 1]])
+    expect(run.noted.retries).toEqual([['grant', 2]])
     for (const { answer } of run.air) answer(APPLIED)
     await tick()
     expect(run.isOver).toBe(true)
-    expect(run.outcomes()).toEqual(['4 applied applied', '6 applied applied'])
+    expect(run.outcomes()).toEqual(['4 applied applied', '6 applied applied', '8 applied applied'])
   })
 
   test('a resend that does not answer "applied" says nothing of the first send', async () => {
@@ -108,6 +113,23 @@ describe('waiting items', () => {
     expect(run.sent()).toEqual([0, 1])
   })
 
+  test('of which none is won are looked for once at the end of a shard', async () => {
+    const run = startExternalRun({ cursor: 10 })
+    vi.mocked(readDueRetries).mockResolvedValueOnce([7])
+    vi.mocked(claimRetries).mockResolvedValueOnce([])
+    vi.mocked(explainKnownKeys).mockResolvedValueOnce(1)
+    await tick()
+    expect([run.isOver, vi.mocked(readDueRetries).mock.calls.length, run.noted.retries]).toEqual([true, 1, []])
+  })
+
+  test('whose rows are gone are not sent: nobody knows their input', async () => {
+    const run = startExternalRun({ cursor: 10 })
+    run.due.push(dueRetry(3), dueRetry(4))
+    vi.mocked(readItems).mockResolvedValueOnce([runnableItem(4)])
+    await tick()
+    expect(run.sent()).toEqual([4])
+  })
+
   test('of which some are won: the others are explained', async () => {
     const run = startExternalRun({ cursor: 10 })
     vi.mocked(readDueRetries).mockResolvedValueOnce([3, 8])
@@ -133,6 +155,8 @@ describe('waiting items', () => {
     expect(run.isOver).toBe(true)
     expect(claimIntents).not.toHaveBeenCalled()
     expect(explainKnownKeys).not.toHaveBeenCalled()
+    // it answered: what it left behind is known
+    expect([run.noted.log, vi.mocked(readOwnIntents).mock.calls]).toEqual([[], []])
   })
 
   test('whose claim has no answer go back unsent; a resend to what it was', async () => {
@@ -168,7 +192,7 @@ describe('waiting items', () => {
   })
 
   test('are not claimed when the gate closes while they wait for the rate', async () => {
-    const run = startExternalRun({ cursor: 10 }, { ratePerSecond: 1 })
+    const run = startExternalRun({ toOrd: 10 }, { ratePerSecond: 1 })
     run.due.push(dueRetry(1))
     vi.mocked(reserveCalls).mockResolvedValue(60_000)
     await tick()
@@ -177,6 +201,9 @@ describe('waiting items', () => {
     await tick()
     expect(run.isOver).toBe(true)
     expect(claimRetries).not.toHaveBeenCalled()
+    // nor does it use up the rate for new ones
+    expect(reserveCalls).toHaveBeenCalledTimes(1)
+    expect(readWindow).not.toHaveBeenCalled()
   })
 })
 
@@ -295,6 +322,29 @@ describe('items with steps', () => {
     expect(run.isOver).toBe(true)
   })
 
+  test('a write that ends during a look that found nothing makes it look again', async () => {
+    const run = startExternalRun({ ...STEPS, toOrd: 2 }, { ...STEPS, concurrency: 2 })
+    await tick()
+    expect(run.sent()).toEqual([0, 1])
+    let answerLook = (): void => {}
+    vi.mocked(readDueRetries).mockReturnValueOnce(
+      new Promise((resolve) => {
+        answerLook = () => resolve([])
+      }),
+    )
+    run.air[0]?.answer(APPLIED)
+    await tick()
+    // the look is under way: it does not see the next step of the item whose outcome is written now
+    run.due.push(dueRetry(1, { step: 'mail', effectKey: 'e1/mail' }))
+    run.air[1]?.answer(APPLIED)
+    await tick()
+    expect(run.outcomes()).toEqual(['0 applied applied', '1 applied applied'])
+    answerLook()
+    await tick()
+    expect([run.isOver, run.sent()]).toEqual([false, [0, 1, 1]])
+    expect(run.air[2]?.call.step).toBe('mail')
+  })
+
   test('whose keys another operation has applied meanwhile are looked for again at once, at their next step', async () => {
     const run = startExternalRun({ ...STEPS, cursor: 10 }, STEPS)
     vi.mocked(readDueRetries).mockResolvedValueOnce([4])
@@ -313,6 +363,8 @@ describe('items with steps', () => {
     vi.mocked(claimRetries).mockResolvedValueOnce([])
     await tick()
     expect(run.claims).toHaveLength(1)
+    const [, secondLook] = vi.mocked(readDueRetries).mock.invocationCallOrder
+    expect(vi.mocked(claimIntents).mock.invocationCallOrder[0]).toBeLessThan(secondLook ?? 0)
   })
 
   test('without steps, what was explained is not due again: new items have their turn', async () => {

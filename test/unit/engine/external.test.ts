@@ -1,10 +1,13 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import type { EffectCall, EffectLookup, LookupOutcome, OperationType } from '../../../src/domain/operation-type.ts'
+import type { HeldShard } from '../../../src/engine/held-shard.ts'
+import { installProbe } from '../../../src/probe.ts'
 import { convergeEvidence } from '../../../src/services/converge.ts'
 import { reserveCalls } from '../../../src/storage/rate-limits.ts'
 import { claimIntents } from '../../../src/storage/run/claim-intents.ts'
 import { readDueRetries, readOwnIntents, readWindow } from '../../../src/storage/run/window.ts'
 import { APPLIED, dueRetry, startExternalRun } from '../../support/external-run.ts'
-import { away, OPERATION_ID, refusal, useTestClock } from '../../support/held-run.ts'
+import { away, OPERATION_ID, refusal, runnableItem, useTestClock } from '../../support/held-run.ts'
 
 vi.mock('../../../src/storage/run/window.ts', () => ({
   chargeSuspect: vi.fn(),
@@ -52,6 +55,8 @@ describe('sending and claiming overlap', () => {
     expect(run.isOver).toBe(true)
     expect(run.sent()).toEqual([0, 1, 2, 3, 4, 5, 6])
     expect(run.outcomes()).toEqual([0, 1, 2, 3, 4, 5, 6].map((ord) => `${ord} applied applied`))
+    // every claim had its answer: there is nothing to look for
+    expect(readOwnIntents).not.toHaveBeenCalled()
     expect(run.claims.reduce((to, claim) => (claim.from === to ? claim.to : Number.NaN), 0)).toBe(7)
   })
 
@@ -63,10 +68,10 @@ describe('sending and claiming overlap', () => {
       [4, 8],
     ])
     run.air[0]?.answer(APPLIED)
-    await tick()
-    expect(run.claims).toHaveLength(2)
+    await tick(2)
+    expect([run.written.length, run.claims.length]).toEqual([1, 2])
     run.air[1]?.answer(APPLIED)
-    await tick()
+    await tick(2)
     expect(run.claims).toHaveLength(3)
     expect(run.claims[2]).toMatchObject({ from: 8, to: 10 })
   })
@@ -230,6 +235,7 @@ describe('outcomes share a commit', () => {
 
 describe('a call', () => {
   test('is told everything about its item and operation, and the intent how long it may be sent', async () => {
+    await tick(7_000)
     const run = startExternalRun({ toOrd: 1, cursor: 0 }, { leaseMs: 20_000 })
     await tick()
     expect(run.claims).toEqual([{ from: 0, to: 1, ords: [0], sendByMs: 15_000 }])
@@ -252,6 +258,29 @@ describe('a call', () => {
     expect(run.noted.calls).toEqual([{ type: 'grant', durationMs: 300, downstreamError: true }])
     expect(run.written).toEqual([[expect.objectContaining({ ord: 0, effectKey: 'e0', send: 1, reasonCode: 'THERE' })]])
     expect(run.noted.items).toEqual([['grant', 1, 0]])
+  })
+
+  test.each([
+    [false, 'ok'],
+    [true, 'error'],
+  ])('is a span of the run: of an error of its provider (%s) it says "%s"', async (downstreamError, status) => {
+    const run = startExternalRun({ toOrd: 1 }, { steps: ['mail'] })
+    vi.mocked(readWindow).mockResolvedValueOnce([runnableItem(0, 'mail')])
+    const told: unknown[] = []
+    run.held.trace = (name, attributes) => {
+      told.push(name, attributes)
+      return { traceparent: 'span', set: (more) => told.push(more), end: (how) => told.push(how) }
+    }
+    await tick()
+    expect(run.air[0]?.call.traceparent).toBe('span')
+    run.air[0]?.answer({ state: 'uncertain', reasonCode: 'TIMEOUT' }, downstreamError)
+    await tick()
+    expect(told).toEqual([
+      'call',
+      { 'opledger.type': 'grant', 'opledger.step': 'mail', 'opledger.attempt': 1 },
+      { 'opledger.outcome': 'uncertain' },
+      status,
+    ])
   })
 
   test('of an executor that throws may have happened', async () => {
@@ -489,6 +518,110 @@ describe('a call that waits before its first byte', () => {
   })
 })
 
+describe('a call that a restore of the database may have forgotten', () => {
+  const DOUBT = { restoredMsAgo: 60_000, predates: true }
+  /** A provider that is asked for the effect of one item, whose claim has just come. */
+  const startDoubted = async (
+    found: LookupOutcome,
+    whileAsked: (held: HeldShard) => void = () => {},
+    type: Partial<OperationType> = {},
+  ) => {
+    const asked: EffectCall[] = []
+    const lookup: EffectLookup = {
+      afterMs: 0,
+      timeoutMs: 1_000,
+      find: async (call) => {
+        asked.push(call)
+        whileAsked(run.held)
+        return found
+      },
+    }
+    const executor = { kind: 'external' as const, callTimeoutMs: 5_000, send: neverSent, lookup }
+    const run = startExternalRun({ toOrd: 1, doubt: DOUBT }, { ...type, executor })
+    await tick()
+    return { run, asked }
+  }
+  const neverSent = () => Promise.reject(new Error('not run here'))
+
+  test('is not sent when its provider knows the effect', async () => {
+    const { run, asked } = await startDoubted({ state: 'applied', effectRef: 'r9', evidenceRef: 'v9' })
+    expect(asked).toMatchObject([{ effectKey: 'e0', itemKey: 'k0', attempt: 1 }])
+    expect([run.isOver, run.sent()]).toEqual([true, []])
+    expect(run.written).toMatchObject([
+      [{ ord: 0, effect: 'applied', item: 'applied', reasonCode: 'FOUND_AFTER_RESTORE', effectRef: 'r9' }],
+    ])
+    expect(run.noted.calls).toEqual([])
+  })
+
+  test('is sent when its provider does not', async () => {
+    const { run, asked } = await startDoubted({ state: 'absent', evidenceRef: 'v9' })
+    expect([asked.length, run.sent()]).toEqual([1, [0]])
+    run.air[0]?.answer(APPLIED)
+    await tick()
+    expect(run.outcomes()).toEqual(['0 applied applied'])
+  })
+
+  test('is a case for a person when nobody can tell', async () => {
+    const { run } = await startDoubted({ state: 'unknown', reasonCode: 'AWAY' })
+    expect([run.sent(), run.outcomes()]).toEqual([[], ['0 uncertain uncertain']])
+  })
+
+  test('goes back unsent when the gate closes while its provider is asked', async () => {
+    const { run } = await startDoubted({ state: 'absent', evidenceRef: 'v9' }, (held) => held.stopped('cancel'))
+    expect([run.isOver, run.sent(), run.outcomes()]).toEqual([true, [], ['0 absent null']])
+  })
+
+  test('is a step of the run with each answer of its provider', async () => {
+    const slowly = () => void vi.advanceTimersByTime(1_500)
+    const patient = { stallMs: 1_000, leaseMs: 600_000 }
+    const { run } = await startDoubted({ state: 'absent', evidenceRef: 'v9' }, slowly, patient)
+    expect([run.sent(), run.held.isStalled]).toEqual([[0], false])
+  })
+})
+
+describe('a run that a fault test holds', () => {
+  /** Points may be held in this process only here: afterwards nobody listens. */
+  afterEach(() => {
+    installProbe(async () => {})
+  })
+
+  test('stands behind each of its commits and calls, before anything else is begun', async () => {
+    const points: unknown[] = []
+    const operations = new Set<string | undefined>()
+    const run = startExternalRun({ toOrd: 1 })
+    installProbe(async (point, { operationId, itemKey }) => {
+      operations.add(operationId)
+      points.push([point, itemKey, [run.claims.length, run.air.length, run.written.length]])
+    })
+    await tick()
+    expect(points).toEqual([
+      ['window-read', undefined, [0, 0, 0]],
+      ['intents-committed', undefined, [1, 0, 0]],
+      ['send-allowed', 'k0', [1, 0, 0]],
+      ['send-begun', 'k0', [1, 1, 0]],
+    ])
+    run.air[0]?.answer(APPLIED)
+    await tick()
+    expect(points.slice(4)).toEqual([
+      ['send-answered', 'k0', [1, 1, 0]],
+      ['outcome-committed', undefined, [1, 1, 1]],
+    ])
+    expect([...operations]).toEqual([OPERATION_ID])
+  })
+
+  test('stands behind a claim of waiting items, too', async () => {
+    const points: unknown[] = []
+    const run = startExternalRun({ cursor: 10 })
+    run.due.push(dueRetry(4))
+    installProbe(async (point) => void points.push([point, run.due.length, run.air.length]))
+    await tick()
+    expect(points.slice(0, 2)).toEqual([
+      ['intents-committed', 0, 0],
+      ['send-allowed', 0, 0],
+    ])
+  })
+})
+
 describe('the fence', () => {
   test('a window that it refuses ends the claims, and what is in the air is awaited', async () => {
     const run = startExternalRun({ toOrd: 9 }, { concurrency: 1 })
@@ -502,6 +635,8 @@ describe('the fence', () => {
     expect(run.isOver).toBe(true)
     expect(run.sent()).toEqual([0, 1])
     expect(vi.mocked(claimIntents).mock.calls.length).toBe(asked)
+    // it answered: what it left behind is known
+    expect([run.noted.log, vi.mocked(readOwnIntents).mock.calls]).toEqual([[], []])
   })
 })
 

@@ -128,9 +128,15 @@ test.each([
 })
 
 describe('a process that leaves', () => {
-  test('waits for nothing where nothing is to be given back', async () => {
-    await start().giveBacks.leave()
-    expect(vi.getTimerCount()).toBe(0)
+  test('waits for nothing where nothing is to be given back, or everything was', async () => {
+    const { giveBacks } = start()
+    vi.mocked(endLease).mockResolvedValue(true)
+    for (let given = 0; given < 2; given++) {
+      const leaving = giveBacks.leave()
+      expect(vi.getTimerCount()).toBe(0)
+      await leaving
+      await giveBacks.giveBack(holdShard(), away())
+    }
   })
 
   test('waits for a lease that is being ended', async () => {

@@ -219,12 +219,11 @@ describe('a stop', () => {
   test('closes the gate first, and is acknowledged then, by the name of what was seen', async () => {
     const shard = holdShard({}, TYPE)
     renewAll([shard], 'cancel')
-    vi.mocked(acknowledgeStops).mockImplementation(async () => {
-      expect(shard.mayGoOn).toBe(false)
-    })
+    const gates: boolean[] = []
+    vi.mocked(acknowledgeStops).mockImplementation(async () => void gates.push(shard.mayGoOn))
     begin(shard)
     await tick(1_000)
-    expect(shard.stop).toBe('cancel')
+    expect([shard.stop, gates]).toEqual(['cancel', [false]])
     expect(vi.mocked(acknowledgeStops).mock.calls.map(([, stops]) => stops)).toEqual([
       [{ ...shard.lease, stop: 'cancel' }],
     ])
@@ -296,6 +295,23 @@ describe('a shard that a renewal did not name', () => {
     expect(vi.mocked(readLeases).mock.calls.map(([, leases]) => leases)).toEqual([[locked.lease]])
     expect([locked.lost, locked.leaseEndsMs, noted.log]).toEqual([false, endsMs, []])
     expect(named.leaseEndsMs).toBeGreaterThan(endsMs)
+  })
+
+  test.each([
+    ['is lost', { lost: true, finishing: false }],
+    ['is being given back', { lost: false, finishing: true }],
+  ])('and %s brings no beat forward', async (_how, change) => {
+    const [named, gone] = [holdShard({ shard: 1 }, TYPE), holdShard({ shard: 2 }, TYPE)]
+    vi.mocked(renewLeases).mockImplementation(async () => [answerFor(named)])
+    vi.mocked(readLeases).mockImplementation(async () => {
+      Object.assign(gone, change)
+      return []
+    })
+    begin(named, gone)
+    await tick(1_999)
+    expect(renewLeases).toHaveBeenCalledTimes(1)
+    await tick(1)
+    expect(vi.mocked(renewLeases).mock.calls.map(([, , leases]) => leases.length)).toEqual([2, 1])
   })
 
   test('is tried again soon: a run locks its own row often, and each time for milliseconds', async () => {

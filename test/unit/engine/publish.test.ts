@@ -249,6 +249,7 @@ describe('an assembly', () => {
   }
 
   test('may take its time as long as bytes move, and is no stall', async () => {
+    await tick(7_000)
     const run = start({}, { stallMs: 1_000, leaseMs: 600_000 })
     slowly(run, 900)
     await tick(900 * 8)
@@ -280,6 +281,15 @@ describe('an assembly', () => {
       expect([run.deleted, run.noted.log]).toEqual([[run.puts[0]?.name], []])
     },
   )
+
+  test('that a pause ended does not go on because the pause was taken back meanwhile: its run begins anew', async () => {
+    const run = start()
+    vi.mocked(readPosition).mockResolvedValue({ cursor: 4, stopRequested: null })
+    slowly(run, 1, (n) => n === 1 && run.held.stopped('pause'))
+    await tick(100)
+    expect([run.over, run.held.stop, run.held.mayGoOn]).toEqual([true, 'pause', false])
+    expect(reports()).toMatchObject([{ ord: 3, effect: 'absent', item: null }])
+  })
 
   test('ends with the lease', async () => {
     const run = start({}, { leaseMs: 10_000, stallMs: 600_000 })

@@ -1,10 +1,12 @@
-import { beforeEach, describe, expect, test, vi } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { formatId } from '../../../src/domain/ids.ts'
 import type { Executor } from '../../../src/domain/operation-type.ts'
 import { runArtifact } from '../../../src/engine/artifact.ts'
 import { runExternal } from '../../../src/engine/external.ts'
 import { runShard } from '../../../src/engine/run.ts'
 import { runTransactional } from '../../../src/engine/transactional.ts'
+import type { Log } from '../../../src/log.ts'
+import { installProbe } from '../../../src/probe.ts'
 import { convergeEvidence } from '../../../src/services/converge.ts'
 import { settleOperation } from '../../../src/services/settle.ts'
 import { finishShard } from '../../../src/storage/run/finish.ts'
@@ -136,6 +138,52 @@ describe('a run', () => {
   })
 })
 
+describe('the lines of a run', () => {
+  test('name the trace of its submission', async () => {
+    const { context } = notingContext()
+    const named = { ...context.log }
+    const child = vi.fn(() => named)
+    const log = { ...context.log, child } as unknown as Log
+    await runShard({ ...context, log }, holdShard({ traceparent: '00-0af7651916cd43dd-b7ad6b7169203331-01' }))
+    expect(child).toHaveBeenCalledExactlyOnceWith({ trace_id: '0af7651916cd43dd' })
+    expect(vi.mocked(runExternal).mock.calls[0]?.[0].log).toBe(named)
+  })
+
+  test('name none where the submission had none', async () => {
+    const { context } = notingContext()
+    const child = vi.spyOn(context.log, 'child')
+    await runShard(context, holdShard({ traceparent: null }))
+    expect(child).not.toHaveBeenCalled()
+  })
+})
+
+describe('a run that a fault test holds', () => {
+  /** Points may be held in this process only here: afterwards nobody listens. */
+  afterEach(() => {
+    installProbe(async () => {})
+  })
+
+  test('stands between its steps', async () => {
+    const points: unknown[] = []
+    const operations = new Set<string | undefined>()
+    installProbe(async (point, { operationId }) => {
+      operations.add(operationId)
+      const steps = [readOrphanedIntents, markStarted, runTransactional, finishShard]
+      points.push([point, steps.map((step) => vi.mocked(step).mock.calls.length)])
+    })
+    const held = holdShard({ epoch: 2 }, { executor: TRANSACTIONAL, effect: 'transactional' })
+    await runShard(notingContext().context, held)
+    expect(points).toEqual([
+      ['shard-claimed', [0, 0, 0, 0]],
+      ['orphans-explained', [1, 0, 0, 0]],
+      ['run-started', [1, 1, 0, 0]],
+      ['run-ended', [1, 1, 1, 0]],
+      ['shard-finished', [1, 1, 1, 1]],
+    ])
+    expect([...operations]).toEqual([OPERATION_ID])
+  })
+})
+
 describe('what an earlier holder left behind', () => {
   const orphan = (ord: number) => ({ ord, effectKey: `e${ord}`, send: 1 })
 
@@ -256,6 +304,17 @@ describe('a run that is traced', () => {
       },
       { name: 'batch', options: { kind: 'internal', parent: 'span 1', link: 'trace', attributes: {} }, ended: 'error' },
     ])
+  })
+
+  test('and not recorded, as its caller did not sample it, begins no trace for what it does', async () => {
+    const traced = tracing()
+    const unrecorded = {
+      ...traced,
+      start: (name: string, options: SpanOptions): Span => ({ ...traced.start(name, options), traceparent: null }),
+    }
+    vi.mocked(runExternal).mockImplementation(async (_context, held) => held.trace('call', {}).end('ok'))
+    await runShard({ ...notingContext().context, tracing: unrecorded }, holdShard())
+    expect(traced.begun.map(({ name }) => name)).toEqual(['shard run'])
   })
 
   test('that throws says so', async () => {

@@ -47,8 +47,11 @@ describe('an item that may have killed a worker', () => {
   test('is not run under a lease that is lost', async () => {
     vi.mocked(chargeSuspect).mockResolvedValue(null)
     const run = vi.fn()
-    expect(await runSuspected(notingContext().context, holdShard(SUSPECTED), 5, run)).toBe('lost')
+    const held = holdShard(SUSPECTED)
+    expect(await runSuspected(notingContext().context, held, 5, run)).toBe('lost')
     expect(run).not.toHaveBeenCalled()
+    // nothing was charged, so nothing is to be taken back
+    expect(held.charge).toBeNull()
   })
 
   test('loses its charge when it fails without killing anybody', async () => {

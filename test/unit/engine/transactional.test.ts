@@ -3,6 +3,7 @@ import { formatId } from '../../../src/domain/ids.ts'
 import type { Executor, OperationType } from '../../../src/domain/operation-type.ts'
 import { executeBatch } from '../../../src/engine/batch-handler.ts'
 import { runTransactional } from '../../../src/engine/transactional.ts'
+import { installProbe } from '../../../src/probe.ts'
 import { explainKnownKeys } from '../../../src/storage/run/claim-retries.ts'
 import { lockUndone, markCompensated } from '../../../src/storage/run/compensation.ts'
 import type { ClaimedShard } from '../../../src/storage/run/lease.ts'
@@ -218,27 +219,72 @@ describe('batches', () => {
   })
 })
 
+test.each([
+  ['that went well', async () => true, 'ok'],
+  ['that did not', () => Promise.reject(refusal()), 'error'],
+])('a batch %s is a span of the run, and says so', async (_how, commit, status) => {
+  const run = start({ toOrd: 2 })
+  vi.mocked(commitBatch).mockImplementationOnce(commit)
+  const told: unknown[] = []
+  run.held.trace = (name, attributes) => {
+    told.push(name, attributes)
+    return { traceparent: null, set: () => {}, end: (how) => told.push(how) }
+  }
+  await tick()
+  expect(run.over).toBe(true)
+  expect(told).toEqual(['batch', { 'opledger.type': 'grant', 'opledger.items': 2 }, status])
+})
+
+describe('a run that a fault test holds', () => {
+  /** Points may be held in this process only here: afterwards nobody listens. */
+  afterEach(() => {
+    installProbe(async () => {})
+  })
+
+  test('stands behind each part of a batch, before the next one is begun', async () => {
+    const points: unknown[] = []
+    const operations = new Set<string | undefined>()
+    start({ toOrd: 2 })
+    installProbe(async (point, { operationId }) => {
+      operations.add(operationId)
+      const statements = [takeBatchEffects, executeBatch, commitBatch]
+      points.push([point, statements.map((statement) => vi.mocked(statement).mock.calls.length)])
+    })
+    await tick()
+    expect(points).toEqual([
+      ['batch-effects-taken', [1, 0, 0]],
+      ['batch-handled', [1, 1, 0]],
+      ['batch-committed', [1, 1, 1]],
+    ])
+    expect([...operations]).toEqual([OPERATION_ID])
+  })
+})
+
 describe('waiting items', () => {
   test('are a batch of their own, with their attempts, and move no cursor', async () => {
     const run = start({ toOrd: 1 })
-    vi.mocked(readDueRetries).mockResolvedValueOnce([7, 8, 9])
+    vi.mocked(readDueRetries).mockResolvedValueOnce([6, 7, 8, 9])
     vi.mocked(readRetryAttempts).mockResolvedValueOnce(
       new Map([
+        [6, 3],
         [7, 2],
         [9, 1],
       ]),
     )
     await tick()
-    expect(run.ran).toEqual([[7, 9], [0]])
+    expect(run.ran).toEqual([[6, 7, 9], [0]])
     expect(vi.mocked(commitBatch).mock.calls[0]?.[2]).toMatchObject({
       range: null,
       items: [
+        { ord: 6, attempt: 3 },
         { ord: 7, attempt: 2 },
         { ord: 9, attempt: 1 },
       ],
     })
-    expect(vi.mocked(explainKnownKeys).mock.calls.map(([, , ords, code]) => [ords, code])).toEqual([[[7, 8, 9], 'c1']])
-    expect(run.noted.retries).toEqual([['grant', 1]])
+    expect(vi.mocked(explainKnownKeys).mock.calls.map(([, , ords, code]) => [ords, code])).toEqual([
+      [[6, 7, 8, 9], 'c1'],
+    ])
+    expect(run.noted.retries).toEqual([['grant', 2]])
     expect(vi.mocked(readDueRetries).mock.calls[0]?.[2]).toBe(100)
   })
 
@@ -286,6 +332,17 @@ describe('the fence', () => {
     expect([run.over, run.error, run.ran.length]).toEqual([true, null, 1])
     expect(run.held).toMatchObject(shard)
     expect(run.noted.items).toEqual([])
+  })
+
+  test('that did not hold, and holds again, opens no gate: the heartbeat does', async () => {
+    const run = start({ toOrd: 5 })
+    vi.mocked(commitBatch).mockImplementationOnce(async () => {
+      run.held.stopped('pause')
+      return false
+    })
+    vi.mocked(readPosition).mockResolvedValue({ cursor: 0, stopRequested: null })
+    await tick()
+    expect([run.over, run.held.stop]).toEqual([true, 'pause'])
   })
 
   test('that does not hold, and of which the database says no more: another may have the shard', async () => {
@@ -441,6 +498,9 @@ describe('isolation', () => {
     vi.mocked(chargeSuspect).mockResolvedValue(1)
     vi.mocked(commitBatch).mockRejectedValueOnce(away())
     vi.mocked(readPosition).mockResolvedValueOnce({ cursor: 0, stopRequested: null })
+    await tick()
+    // at once: it may die of something else before the next try
+    expect([run.ran, vi.mocked(unchargeSuspect).mock.calls.length]).toEqual([[[0]], 1])
     await tick(250)
     expect(run.ran).toEqual([[0], [0]])
     expect(unchargeSuspect).toHaveBeenCalledTimes(1)
@@ -452,25 +512,28 @@ describe('a compensation', () => {
   const UNDONE = (ord: number) => ({ effectKey: `e${ord}`, step: '', send: 1, compensationKey: `compensate:1:e${ord}` })
 
   test('locks what it undoes before its handler runs, and marks what was undone in the same commit', async () => {
-    start({ toOrd: 3, compensating: true }, { codeVersion: 'c4' })
+    const run = start({ toOrd: 3, compensating: true }, { codeVersion: 'c4' })
+    const locked: unknown[] = []
+    const marked: unknown[] = []
     vi.mocked(readWindow).mockResolvedValue([undoing(0), undoing(1), undoing(2)])
     vi.mocked(takeBatchEffects).mockResolvedValueOnce(new Set([0, 1]))
     vi.mocked(executeBatch).mockImplementationOnce(async () => {
-      expect(vi.mocked(lockUndone).mock.calls.map(([, tenant, undoings]) => [tenant, undoings])).toEqual([
-        [7, [UNDONE(0), UNDONE(1)]],
-      ])
+      locked.push(...vi.mocked(lockUndone).mock.calls.map(([, tenant, undoings]) => [tenant, undoings]))
       return [applied(0), { ...applied(1), item: 'failed', failureClass: 'conflict' }]
     })
     vi.mocked(commitBatch).mockImplementationOnce(async () => {
-      expect(vi.mocked(markCompensated).mock.calls.map(([, , undoings, evidence]) => [undoings, evidence])).toEqual([
-        [
-          [UNDONE(0)],
-          expect.objectContaining({ source: 'worker', actor: null, codeVersion: 'c4', workerId: WORKER_ID, epoch: 3 }),
-        ],
-      ])
+      marked.push(...vi.mocked(markCompensated).mock.calls.map(([, , undoings, evidence]) => [undoings, evidence]))
       return true
     })
     await tick()
+    expect([run.over, run.error]).toEqual([true, null])
+    expect(locked).toEqual([[7, [UNDONE(0), UNDONE(1)]]])
+    expect(marked).toEqual([
+      [
+        [UNDONE(0)],
+        expect.objectContaining({ source: 'worker', actor: null, codeVersion: 'c4', workerId: WORKER_ID, epoch: 3 }),
+      ],
+    ])
     expect(commitBatch).toHaveBeenCalledTimes(1)
     expect(markCompensated).toHaveBeenCalledTimes(1)
   })

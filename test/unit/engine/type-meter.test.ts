@@ -25,7 +25,9 @@ const open = () => {
     expect(workerId).toBe(WORKER_ID)
     written.push([...deltas])
   })
-  return { meter: openTypeMeter({ database: context.database, workerId: WORKER_ID, log: context.log }), noted, written }
+  const info = vi.spyOn(context.log, 'info')
+  const meter = openTypeMeter({ database: context.database, workerId: WORKER_ID, log: context.log })
+  return { meter, noted, written, info }
 }
 const latency = (...timesMs: number[]) => timesMs.reduce(addDuration, emptyLatency() as readonly number[])
 
@@ -114,6 +116,44 @@ test('what is counted while a write is under way goes with the next one, and onl
   await tick()
   expect(stopped).toBe(true)
   expect(written).toEqual([[{ ...emptyDelta('grant'), items: 2 }]])
+})
+
+test('what could not be written is added to what was counted while it was tried', async () => {
+  const { meter, written } = open()
+  let fail = (_error: Error): void => {}
+  vi.mocked(addTypeMinutes).mockReturnValueOnce(
+    new Promise((_resolve, reject) => {
+      fail = reject
+    }),
+  )
+  meter.record({ type: 'grant', durationMs: 4, downstreamError: true })
+  meter.items('grant', 2, 1)
+  meter.retries('grant', 3)
+  await tick(1_000)
+  for (let calls = 0; calls < 2; calls++) meter.record({ type: 'grant', durationMs: 80, downstreamError: true })
+  meter.items('grant', 10, 6)
+  meter.retries('grant', 4)
+  fail(new Error('away'))
+  await tick(1_000)
+  const figures = { calls: 3, errors: 3, items: 12, rejected: 7, retries: 7 }
+  expect(written).toEqual([[{ type: 'grant', ...figures, latency: latency(4, 80, 80) }]])
+})
+
+test('that figures are written again is told once, and only after an outage', async () => {
+  const { meter, info } = open()
+  const count = async () => {
+    meter.items('grant', 1, 0)
+    await tick(1_000)
+  }
+  await count()
+  expect(info).not.toHaveBeenCalled()
+  vi.mocked(addTypeMinutes).mockRejectedValueOnce(new Error('away')).mockRejectedValueOnce(new Error('away'))
+  await count()
+  await count()
+  expect(info).not.toHaveBeenCalled()
+  await count()
+  await count()
+  expect(info.mock.calls).toEqual([['the figures of the types are written again']])
 })
 
 test('the end writes what is left, and nothing is written after it', async () => {
