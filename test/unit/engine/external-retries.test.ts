@@ -3,7 +3,13 @@ import { convergeEvidence } from '../../../src/services/converge.ts'
 import { reserveCalls } from '../../../src/storage/rate-limits.ts'
 import { claimIntents } from '../../../src/storage/run/claim-intents.ts'
 import { claimRetries, explainKnownKeys } from '../../../src/storage/run/claim-retries.ts'
-import { readDueRetries, readItems, readOwnIntents, readRetryAttempts, readWindow } from '../../../src/storage/run/window.ts'
+import {
+  readDueRetries,
+  readItems,
+  readOwnIntents,
+  readRetryAttempts,
+  readWindow,
+} from '../../../src/storage/run/window.ts'
 import { APPLIED, dueRetry, startExternalRun } from '../../support/external-run.ts'
 import { away, runnableItem, useTestClock } from '../../support/held-run.ts'
 

@@ -2,13 +2,14 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import type { Executor, OperationType } from '../../../src/domain/operation-type.ts'
 import { type Heartbeat, startHeartbeat } from '../../../src/engine/heartbeat.ts'
 import type { HeldShard } from '../../../src/engine/held-shard.ts'
-import { type Engine, startEngine } from '../../../src/engine/loop.ts'
+import { type Engine, type EngineOptions, startEngine } from '../../../src/engine/loop.ts'
 import { runShard } from '../../../src/engine/run.ts'
 import { claimExpiredShards, claimReadyShards, othersWait } from '../../../src/storage/run/claim-shards.ts'
 import { endLease } from '../../../src/storage/run/end-lease.ts'
 import type { ClaimedShard } from '../../../src/storage/run/lease.ts'
 import type { WakeUp } from '../../../src/storage/wake-ups.ts'
 import { readPausedTypes, registerWorker, type WorkerPresence } from '../../../src/storage/worker-presence.ts'
+import { NO_SPAN } from '../../../src/tracing.ts'
 import { away, claimedShard, FAKED_DATABASE, notingContext, useTestClock, WORKER_ID } from '../../support/held-run.ts'
 import { plantedType } from '../../support/planted-operation.ts'
 
@@ -50,7 +51,11 @@ interface Run {
 }
 
 /** A worker whose claims find what the test puts into `ready` and `expired`, and whose runs last until the test ends them. */
-const start = async ({ concurrency = 3, types = [GRANT] }: { concurrency?: number; types?: OperationType[] } = {}) => {
+const start = async ({
+  concurrency = 3,
+  types = [GRANT],
+  ...more
+}: { concurrency?: number; types?: OperationType[] } & Pick<EngineOptions, 'ended' | 'tracing'> = {}) => {
   const { context, noted } = notingContext()
   const ready: ClaimedShard[] = []
   const expired: ClaimedShard[] = []
@@ -106,6 +111,7 @@ const start = async ({ concurrency = 3, types = [GRANT] }: { concurrency?: numbe
     presence,
     concurrency,
     log: context.log,
+    ...more,
   })
   draining = async () => {
     const drained = engine.drain()
@@ -116,7 +122,8 @@ const start = async ({ concurrency = 3, types = [GRANT] }: { concurrency?: numbe
     await drained
   }
   await tick()
-  return { engine, ready, expired, runs, listeners, off, heartbeat, noted, held: () => [...held], beat: () => beat() }
+  const now = { held: () => [...held], beat: () => beat() }
+  return { engine, ready, expired, runs, listeners, off, heartbeat, context, noted, ...now }
 }
 const shard = (n: number, over: Partial<ClaimedShard> = {}): ClaimedShard =>
   claimedShard({ shard: n, tenantId: 1, ...over })
@@ -159,6 +166,30 @@ describe('a worker', () => {
       { ...claim, perTenant: 1, afterTenant: 0 },
       { ...claim, perTenant: 3, afterTenant: 0 },
     ])
+  })
+
+  test('claims nothing of types whose items are sent by workers elsewhere', async () => {
+    const executor = { ...GRANT.executor, remote: true } as Executor
+    const worker = await start({ types: [GRANT, plantedType('elsewhere', { executor })] })
+    expect(claimsSince(0).map(({ types }) => types.map(({ name }) => name))).toEqual([['grant'], ['grant']])
+    worker.ready.push(shard(0, { type: 'elsewhere' }))
+    await tick(1_000)
+    expect(worker.runs).toEqual([])
+  })
+
+  test('gives its runs what they work with: whom to tell of ends, and who traces, if anybody does', async () => {
+    const told = { ended: vi.fn(), tracing: { start: () => NO_SPAN, close: async () => {} } }
+    const contexts = []
+    for (const more of [{}, told]) {
+      const worker = await start(more)
+      worker.ready.push(shard(0))
+      await tick(1_000)
+      const { meter, objects, log } = worker.context
+      const wakeUps = expect.objectContaining({ send: expect.any(Function) })
+      contexts.push({ database: FAKED_DATABASE, wakeUps, meter, objects, log, ...more })
+      await draining?.()
+    }
+    expect(vi.mocked(runShard).mock.calls.map(([context]) => context)).toEqual(contexts)
   })
 
   test('tells its heartbeat of what it has claimed, taken over or not, once it is held', async () => {
@@ -366,6 +397,29 @@ describe('tenants', () => {
     expect(turns).toContain(2)
   })
 
+  test('begin with the first one again where not all places could be filled', async () => {
+    const worker = await start()
+    worker.ready.push(shard(0, { tenantId: 5 }))
+    const calls = vi.mocked(claimReadyShards).mock.calls.length
+    worker.listeners.get('work')?.()
+    await tick()
+    expect(claimsSince(calls).map(({ limit, afterTenant }) => [limit, afterTenant])).toEqual([
+      [3, 0],
+      [2, 0],
+    ])
+  })
+
+  test('go on behind the last one of several', async () => {
+    const worker = await start()
+    worker.ready.push(...[1, 2, 3].map((tenantId) => shard(tenantId, { tenantId })))
+    worker.listeners.get('work')?.()
+    await tick()
+    const calls = vi.mocked(claimReadyShards).mock.calls.length
+    worker.runs[0]?.end()
+    await tick()
+    expect(claimsSince(calls)[0]).toMatchObject({ limit: 1, afterTenant: 3 })
+  })
+
   test('that come before it do not wait for a poll when none is behind it', async () => {
     const worker = await start({ concurrency: 1 })
     worker.ready.push(shard(0, { tenantId: 5 }))
@@ -417,6 +471,19 @@ describe('isolation', () => {
     expect(shardsOf(worker.runs)).toEqual([0, 1])
   })
 
+  test('nothing is taken over beside it either', async () => {
+    const worker = await start()
+    worker.expired.push(suspect(0))
+    await tick(1_000)
+    expect(shardsOf(worker.runs)).toEqual([0])
+    worker.expired.push(shard(1))
+    await tick(3_000)
+    expect(worker.held().map(({ lease }) => lease.shard)).toEqual([0])
+    worker.runs[0]?.held.endIsolation()
+    await tick(1_000)
+    expect(shardsOf(worker.runs)).toEqual([0, 1])
+  })
+
   test('a suspect that a takeover finds stops the claim of others in the same turn', async () => {
     const worker = await start()
     worker.expired.push(suspect(0))
@@ -451,6 +518,16 @@ describe('turns', () => {
     // they are told once
     await tick(3_000)
     expect([wake.mock.calls.length, vi.mocked(othersWait).mock.calls.length]).toEqual([1, 1])
+  })
+
+  test('the ten seconds are those of the shard, and not of the worker', async () => {
+    await tick(60_000)
+    const worker = await full()
+    vi.mocked(othersWait).mockResolvedValue(true)
+    await tick(10_000)
+    expect(given(worker.runs)).toEqual([false, false])
+    await tick(1_000)
+    expect(given(worker.runs)).toEqual([true, true])
   })
 
   test('and not when nobody waits', async () => {
@@ -520,7 +597,10 @@ describe('a drain', () => {
     await tick()
     const wakes = worker.runs.map(({ held }) => vi.spyOn(held, 'wake'))
     let drained = false
+    // a takeover is due, too
+    await tick(500)
     worker.ready.push(shard(2))
+    worker.expired.push(shard(3))
     void worker.engine.drain().then(() => {
       drained = true
     })
@@ -580,7 +660,12 @@ describe('a drain', () => {
 
   test('waits a second, and no longer, for the lease of a run that ended in a fault', async () => {
     const worker = await start()
-    vi.mocked(endLease).mockReturnValue(new Promise(() => {}))
+    let ended = (_answer: boolean): void => {}
+    vi.mocked(endLease).mockReturnValue(
+      new Promise((resolve) => {
+        ended = resolve
+      }),
+    )
     worker.ready.push(shard(0))
     worker.listeners.get('work')?.()
     await tick()
@@ -593,6 +678,10 @@ describe('a drain', () => {
     expect([drained, worker.heartbeat.stop.mock.calls.length]).toEqual([false, 0])
     await tick(1)
     expect(drained).toBe(true)
+    expect(vi.getTimerCount()).toBe(0)
+    // an answer that comes after the end is of no interest any more
+    ended(true)
+    await tick()
     expect(vi.getTimerCount()).toBe(0)
     draining = null
   })

@@ -1,4 +1,5 @@
 import { EventEmitter } from 'node:events'
+import { runInNewContext } from 'node:vm'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { startWatchdog } from '../../../src/engine/watchdog.ts'
 import { notingContext, useTestClock } from '../../support/held-run.ts'
@@ -42,6 +43,36 @@ test('the loop moves a counter that the thread can see, as long as it turns', as
   expect(watching?.thread.terminate).toHaveBeenCalled()
   await tick(3_000)
   expect([turns[0], vi.getTimerCount()]).toEqual([3, 0])
+})
+
+/** Runs what the thread would run, in this one: `watching` is what it does to its process. */
+const watch = (source: string, workerData: object) => {
+  const watching = { kill: vi.fn(), writeSync: vi.fn(), messages: new EventEmitter(), close: vi.fn() }
+  const parentPort = Object.assign(watching.messages, { close: watching.close })
+  const modules: Record<string, object> = {
+    'node:worker_threads': { workerData, parentPort },
+    'node:fs': { writeSync: watching.writeSync },
+  }
+  const require = (name: string) => modules[name]
+  runInNewContext(source, { require, process: { pid: 42, kill: watching.kill }, setInterval, clearInterval })
+  return watching
+}
+
+test('the thread ends the process once the loop stood still for its time, and says why', async () => {
+  const watchdog = startWatchdog(notingContext().context.log, { stillMs: 3_000, tickMs: 1_000 })
+  const { source = '', workerData = {} } = threads[0] ?? {}
+  const turns = new Int32Array(threads[0]?.workerData.turns as SharedArrayBuffer)
+  await watchdog.stop()
+  const watching = watch(source, workerData)
+  await tick(2_000)
+  Atomics.add(turns, 0, 1)
+  await tick(3_000)
+  expect(watching.kill).not.toHaveBeenCalled()
+  await tick(1_000)
+  expect(watching.kill).toHaveBeenCalledExactlyOnceWith(42, 'SIGKILL')
+  expect(watching.writeSync).toHaveBeenCalledExactlyOnceWith(2, expect.stringContaining('stood still for 3000 ms'))
+  watching.messages.emit('message')
+  expect([vi.getTimerCount(), watching.close.mock.calls.length]).toEqual([0, 1])
 })
 
 test('a thread that fails is told of', async () => {
