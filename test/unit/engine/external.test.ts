@@ -580,7 +580,7 @@ describe('a call that a restore of the database may have forgotten', () => {
 })
 
 describe('a run that a fault test holds', () => {
-  /** Points may be held in this process only here: afterwards nobody listens. */
+  /** Afterwards nobody listens any more. */
   afterEach(() => {
     installProbe(async () => {})
   })

@@ -158,7 +158,7 @@ describe('the lines of a run', () => {
 })
 
 describe('a run that a fault test holds', () => {
-  /** Points may be held in this process only here: afterwards nobody listens. */
+  /** Afterwards nobody listens any more. */
   afterEach(() => {
     installProbe(async () => {})
   })

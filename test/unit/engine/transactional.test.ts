@@ -236,7 +236,7 @@ test.each([
 })
 
 describe('a run that a fault test holds', () => {
-  /** Points may be held in this process only here: afterwards nobody listens. */
+  /** Afterwards nobody listens any more. */
   afterEach(() => {
     installProbe(async () => {})
   })
