@@ -6,7 +6,7 @@ import { atLeast } from '../harness/result.ts'
 import { runDraft } from '../harness/run-draft.ts'
 import { startApi, startWorker } from '../harness/service.ts'
 
-/** Calls in flight: 4 shards of 16. */
+/** Calls in flight, all of one shard: the larger a window, the fewer commits. */
 const CONCURRENCY = 64
 
 export const external: Bench = {
