@@ -126,6 +126,8 @@ describe('the network that a caller counts under', () => {
     ['0:0:0:0:0:FFFF:203.0.113.9', '203.0.113.9'],
     ['2001:0DB8:0001::1', '2001:db8:1:0::/64'],
     ['1:2::3:4:5:1.2.3.4', '1:2:0:3::/64'],
+    ['1:0:0:4:5:6:7:8', '1:0:0:4::/64'],
+    ['::ffff:1:2:3', '0:0:0:0::/64'],
     ['unknown', 'unknown'],
     ['', ''],
   ])('of %j is %j', (address, network) => expect(callerNetwork(address)).toBe(network))
