@@ -2,7 +2,7 @@
  * `npm run test:mutation [-- --part domain|engine] [--mutate FILE,…] [--force]`: mutates src/domain and src/engine, and writes
  * what came of it into README.md. With `--part` or `--mutate` only that is run, and README.md stays as it is.
  */
-import { spawn } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { readFile, writeFile } from 'node:fs/promises'
 import { parseArgs } from 'node:util'
@@ -40,6 +40,8 @@ if (parts.length === PARTS.length) {
     README,
     readme.replace(/(?<=<!-- measured -->\n)[\s\S]*(?=<!-- \/measured -->)/, () => rendered),
   )
+  // as everything here is formatted
+  spawnSync('npx', ['biome', 'format', '--write', README], { stdio: 'ignore' })
   const { score } = measured.total
   process.stdout.write(`${score.toFixed(2)} % of the mutants are caught; at least ${SCORE_MIN} % have to be\n`)
   if (score < SCORE_MIN) process.exitCode = 1
