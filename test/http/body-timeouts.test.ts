@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { type AddressInfo, connect, type Socket } from 'node:net'
 import { afterEach, beforeEach, expect, it, vi } from 'vitest'
 import { LAST_ANSWER_MS, REQUEST_TIMEOUT_MS, UPLOAD_PATIENCE_MS } from '../../src/http/limits.ts'
+import { untilClosed } from '../support/socket-close.ts'
 import { type Edge, openEdge } from './fake-services.ts'
 
 let edge: Edge
@@ -50,7 +51,7 @@ it.each<[string, () => void]>([
 ])('cuts a client that sends its %s and never closes', async (_what, begin) => {
   begin()
   const end = await served
-  const closed = once(end, 'close')
+  const closed = untilClosed(end)
   await untilTimers(1)
   if (end.readable && !end.writableEnded) vi.advanceTimersByTime(REQUEST_TIMEOUT_MS)
   const [answer] = (await once(socket, 'data')) as [Buffer]
@@ -74,7 +75,7 @@ it('does not serve what comes after it was told that it came too late', async ()
   other.write('GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n')
   await once(other, 'data')
   other.destroy()
-  const closed = once(await served, 'close')
+  const closed = untilClosed(await served)
   vi.advanceTimersByTime(LAST_ANSWER_MS)
   await closed
   expect(edge.fake.calls).toEqual([])

@@ -4,6 +4,7 @@ import type { RunContext } from '../../src/engine/context.ts'
 import { HeldShard } from '../../src/engine/held-shard.ts'
 import type { Log } from '../../src/log.ts'
 import { NO_OBJECT_STORE, type ObjectStore } from '../../src/objects/object-store.ts'
+import { installProbe, type ProbeSubject } from '../../src/probe.ts'
 import type { Connection } from '../../src/storage/connection.ts'
 import type { Database } from '../../src/storage/database.ts'
 import type { ClaimedShard } from '../../src/storage/run/lease.ts'
@@ -100,4 +101,27 @@ export const notingContext = (objects: ObjectStore = NO_OBJECT_STORE): { context
     log,
   }
   return { context, noted }
+}
+
+/** Notes the points of fault tests that a run comes by, each with what `stands` by then; until `ignorePoints`. */
+export const notePoints = (stands: (subject: ProbeSubject) => unknown[]) => {
+  const points: unknown[][] = []
+  const operations = new Set<string | undefined>()
+  installProbe(async (point, subject) => {
+    operations.add(subject.operationId)
+    points.push([point, ...stands(subject)])
+  })
+  return { points, operations }
+}
+
+export const ignorePoints = (): void => installProbe(async () => {})
+
+/** Notes, in their order, what is told of the spans below a run: name, attributes, more of them, and how each ended. */
+export const noteSpans = (held: HeldShard): unknown[] => {
+  const told: unknown[] = []
+  held.trace = (name, attributes) => {
+    told.push(name, attributes)
+    return { traceparent: 'span', set: (more) => told.push(more), end: (how) => told.push(how) }
+  }
+  return told
 }

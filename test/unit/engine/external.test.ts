@@ -1,13 +1,21 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import type { EffectCall, EffectLookup, LookupOutcome, OperationType } from '../../../src/domain/operation-type.ts'
 import type { HeldShard } from '../../../src/engine/held-shard.ts'
-import { installProbe } from '../../../src/probe.ts'
 import { convergeEvidence } from '../../../src/services/converge.ts'
 import { reserveCalls } from '../../../src/storage/rate-limits.ts'
 import { claimIntents } from '../../../src/storage/run/claim-intents.ts'
 import { readDueRetries, readOwnIntents, readWindow } from '../../../src/storage/run/window.ts'
 import { APPLIED, dueRetry, startExternalRun } from '../../support/external-run.ts'
-import { away, OPERATION_ID, refusal, runnableItem, useTestClock } from '../../support/held-run.ts'
+import {
+  away,
+  ignorePoints,
+  notePoints,
+  noteSpans,
+  OPERATION_ID,
+  refusal,
+  runnableItem,
+  useTestClock,
+} from '../../support/held-run.ts'
 
 vi.mock('../../../src/storage/run/window.ts', () => ({
   chargeSuspect: vi.fn(),
@@ -266,11 +274,7 @@ describe('a call', () => {
   ])('is a span of the run: of an error of its provider (%s) it says "%s"', async (downstreamError, status) => {
     const run = startExternalRun({ toOrd: 1 }, { steps: ['mail'] })
     vi.mocked(readWindow).mockResolvedValueOnce([runnableItem(0, 'mail')])
-    const told: unknown[] = []
-    run.held.trace = (name, attributes) => {
-      told.push(name, attributes)
-      return { traceparent: 'span', set: (more) => told.push(more), end: (how) => told.push(how) }
-    }
+    const told = noteSpans(run.held)
     await tick()
     expect(run.air[0]?.call.traceparent).toBe('span')
     run.air[0]?.answer({ state: 'uncertain', reasonCode: 'TIMEOUT' }, downstreamError)
@@ -580,19 +584,14 @@ describe('a call that a restore of the database may have forgotten', () => {
 })
 
 describe('a run that a fault test holds', () => {
-  /** Afterwards nobody listens any more. */
-  afterEach(() => {
-    installProbe(async () => {})
-  })
+  afterEach(ignorePoints)
 
   test('stands behind each of its commits and calls, before anything else is begun', async () => {
-    const points: unknown[] = []
-    const operations = new Set<string | undefined>()
     const run = startExternalRun({ toOrd: 1 })
-    installProbe(async (point, { operationId, itemKey }) => {
-      operations.add(operationId)
-      points.push([point, itemKey, [run.claims.length, run.air.length, run.written.length]])
-    })
+    const { points, operations } = notePoints(({ itemKey }) => [
+      itemKey,
+      [run.claims.length, run.air.length, run.written.length],
+    ])
     await tick()
     expect(points).toEqual([
       ['window-read', undefined, [0, 0, 0]],
@@ -610,10 +609,9 @@ describe('a run that a fault test holds', () => {
   })
 
   test('stands behind a claim of waiting items, too', async () => {
-    const points: unknown[] = []
     const run = startExternalRun({ cursor: 10 })
     run.due.push(dueRetry(4))
-    installProbe(async (point) => void points.push([point, run.due.length, run.air.length]))
+    const { points } = notePoints(() => [run.due.length, run.air.length])
     await tick()
     expect(points.slice(0, 2)).toEqual([
       ['intents-committed', 0, 0],

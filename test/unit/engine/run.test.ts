@@ -6,14 +6,13 @@ import { runExternal } from '../../../src/engine/external.ts'
 import { runShard } from '../../../src/engine/run.ts'
 import { runTransactional } from '../../../src/engine/transactional.ts'
 import type { Log } from '../../../src/log.ts'
-import { installProbe } from '../../../src/probe.ts'
 import { convergeEvidence } from '../../../src/services/converge.ts'
 import { settleOperation } from '../../../src/services/settle.ts'
 import { finishShard } from '../../../src/storage/run/finish.ts'
 import { readOrphanedIntents } from '../../../src/storage/run/window.ts'
 import { markStarted } from '../../../src/storage/settle.ts'
 import type { Span, SpanOptions } from '../../../src/tracing.ts'
-import { holdShard, notingContext, OPERATION_ID, WORKER_ID } from '../../support/held-run.ts'
+import { holdShard, ignorePoints, notePoints, notingContext, OPERATION_ID, WORKER_ID } from '../../support/held-run.ts'
 
 vi.mock('../../../src/engine/external.ts', () => ({ runExternal: vi.fn() }))
 vi.mock('../../../src/engine/transactional.ts', () => ({ runTransactional: vi.fn() }))
@@ -158,19 +157,11 @@ describe('the lines of a run', () => {
 })
 
 describe('a run that a fault test holds', () => {
-  /** Afterwards nobody listens any more. */
-  afterEach(() => {
-    installProbe(async () => {})
-  })
+  afterEach(ignorePoints)
 
   test('stands between its steps', async () => {
-    const points: unknown[] = []
-    const operations = new Set<string | undefined>()
-    installProbe(async (point, { operationId }) => {
-      operations.add(operationId)
-      const steps = [readOrphanedIntents, markStarted, runTransactional, finishShard]
-      points.push([point, steps.map((step) => vi.mocked(step).mock.calls.length)])
-    })
+    const steps = [readOrphanedIntents, markStarted, runTransactional, finishShard]
+    const { points, operations } = notePoints(() => [steps.map((step) => vi.mocked(step).mock.calls.length)])
     const held = holdShard({ epoch: 2 }, { executor: TRANSACTIONAL, effect: 'transactional' })
     await runShard(notingContext().context, held)
     expect(points).toEqual([

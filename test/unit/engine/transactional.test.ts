@@ -3,7 +3,6 @@ import { formatId } from '../../../src/domain/ids.ts'
 import type { Executor, OperationType } from '../../../src/domain/operation-type.ts'
 import { executeBatch } from '../../../src/engine/batch-handler.ts'
 import { runTransactional } from '../../../src/engine/transactional.ts'
-import { installProbe } from '../../../src/probe.ts'
 import { explainKnownKeys } from '../../../src/storage/run/claim-retries.ts'
 import { lockUndone, markCompensated } from '../../../src/storage/run/compensation.ts'
 import type { ClaimedShard } from '../../../src/storage/run/lease.ts'
@@ -20,6 +19,9 @@ import {
 import {
   away,
   holdShard,
+  ignorePoints,
+  notePoints,
+  noteSpans,
   notingContext,
   OPERATION_ID,
   refusal,
@@ -225,31 +227,21 @@ test.each([
 ])('a batch %s is a span of the run, and says so', async (_how, commit, status) => {
   const run = start({ toOrd: 2 })
   vi.mocked(commitBatch).mockImplementationOnce(commit)
-  const told: unknown[] = []
-  run.held.trace = (name, attributes) => {
-    told.push(name, attributes)
-    return { traceparent: null, set: () => {}, end: (how) => told.push(how) }
-  }
+  const told = noteSpans(run.held)
   await tick()
   expect(run.over).toBe(true)
   expect(told).toEqual(['batch', { 'opledger.type': 'grant', 'opledger.items': 2 }, status])
 })
 
 describe('a run that a fault test holds', () => {
-  /** Afterwards nobody listens any more. */
-  afterEach(() => {
-    installProbe(async () => {})
-  })
+  afterEach(ignorePoints)
 
   test('stands behind each part of a batch, before the next one is begun', async () => {
-    const points: unknown[] = []
-    const operations = new Set<string | undefined>()
     start({ toOrd: 2 })
-    installProbe(async (point, { operationId }) => {
-      operations.add(operationId)
-      const statements = [takeBatchEffects, executeBatch, commitBatch]
-      points.push([point, statements.map((statement) => vi.mocked(statement).mock.calls.length)])
-    })
+    const statements = [takeBatchEffects, executeBatch, commitBatch]
+    const { points, operations } = notePoints(() => [
+      statements.map((statement) => vi.mocked(statement).mock.calls.length),
+    ])
     await tick()
     expect(points).toEqual([
       ['batch-effects-taken', [1, 0, 0]],
