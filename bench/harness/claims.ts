@@ -43,9 +43,10 @@ export const openClaims = (closers: Closers, databaseUrl: string): Claims => {
 }
 
 const claim = async (database: Database) => {
-  const [lease] = await database.query((connection) =>
+  const { shards } = await database.query((connection) =>
     claimReadyShards(connection, { workerId: WORKER, types: [TYPE], limit: 1, perTenant: 1, afterTenant: 0 }),
   )
+  const [lease] = shards
   if (!lease) throw new Error('nothing is queued any more')
   const items = await database.query((connection) => readWindow(connection, lease, lease.cursor, lease.toOrd))
   const won = await database.query((connection) =>

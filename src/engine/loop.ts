@@ -3,7 +3,7 @@
  *
  *  - It is woken by NOTIFY, by its own timers (a shard that it finished is due again at a known time) and, whatever
  *    happens to these, by a poll.
- *  - Tenants take turns: each claim starts behind the tenant that was served last.
+ *  - Tenants take turns (tenant-turns.ts).
  *  - A shard that lost a worker without progress runs isolated: alone in this process, so that if it dies again it is
  *    known of what.
  *  - A shard whose run ends in a fault of the database is in hand until its lease is ended (give-back.ts).
@@ -25,6 +25,7 @@ import { startHeartbeat } from './heartbeat.ts'
 import { HeldShard } from './held-shard.ts'
 import { Progress } from './progress.ts'
 import { runShard } from './run.ts'
+import { openTenantTurns } from './tenant-turns.ts'
 import type { TypeMeter } from './type-meter.ts'
 
 const POLL_MS = 1_000
@@ -85,7 +86,6 @@ export const startEngine = async (options: EngineOptions): Promise<Engine> => {
   const running = new Set<Promise<void>>()
   const isolated: HeldShard[] = []
   let draining = false
-  let afterTenant = 0
   let takeoverAt = Number.NEGATIVE_INFINITY
   let wanted = true
   let wake: () => void = () => {}
@@ -165,8 +165,18 @@ export const startEngine = async (options: EngineOptions): Promise<Engine> => {
     if (claimed.length > 0) heartbeat.claimed()
   }
 
+  const free = (): number => concurrency - held.size
+
+  const turns = openTenantTurns({
+    claim: (stretch) =>
+      database.query((connection) =>
+        claimReadyShards(connection, { workerId: presence.id, types: runnable, ...stretch }),
+      ),
+    adopt,
+    room: () => (isAlone() || draining ? 0 : free()),
+  })
+
   const claim = async (): Promise<void> => {
-    const free = (): number => concurrency - held.size
     if (free() > 0 && performance.now() - takeoverAt >= TAKEOVER_MS) {
       takeoverAt = performance.now()
       const askedAtMs = performance.now()
@@ -178,20 +188,7 @@ export const startEngine = async (options: EngineOptions): Promise<Engine> => {
       )
     }
     // one shard of each tenant first; what is left goes to whoever has more
-    for (const perTenant of [1, concurrency]) {
-      if (free() <= 0 || isAlone() || draining) return
-      const from = afterTenant
-      const askedAtMs = performance.now()
-      const limit = free()
-      const claimed = await database.query((connection) =>
-        claimReadyShards(connection, { workerId: presence.id, types: runnable, limit, perTenant, afterTenant: from }),
-      )
-      adopt(claimed, askedAtMs)
-      const last = claimed.at(-1)
-      afterTenant = claimed.length < limit || !last ? 0 : last.tenantId
-      // the turn began in the middle of the tenants: those before it are next
-      if (claimed.length === 0 && from > 0) wanted = true
-    }
+    if ((await turns.take(1)) > 0) await turns.take(concurrency)
   }
 
   const loop = async (): Promise<void> => {
@@ -217,7 +214,7 @@ export const startEngine = async (options: EngineOptions): Promise<Engine> => {
   const looping = loop()
 
   let takingTurns = false
-  const turns = setInterval(() => {
+  const turnLooks = setInterval(() => {
     // one at a time: a slow database must not fill the connections that heartbeats use
     if (takingTurns) return
     takingTurns = true
@@ -256,7 +253,7 @@ export const startEngine = async (options: EngineOptions): Promise<Engine> => {
     async drain() {
       draining = true
       heartbeat.state = 'draining'
-      clearInterval(turns)
+      clearInterval(turnLooks)
       for (const off of unsubscribe) off()
       wake()
       await looping

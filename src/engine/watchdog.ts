@@ -12,7 +12,7 @@ const STILL_MS = 30_000
 const TICK_MS = 1_000
 
 const WATCH = `
-const { workerData, parentPort } = require('node:worker_threads')
+const { workerData } = require('node:worker_threads')
 const turns = new Int32Array(workerData.turns)
 let seen = Atomics.load(turns, 0)
 let still = 0
@@ -24,7 +24,6 @@ const timer = setInterval(() => {
   require('node:fs').writeSync(2, 'opledger: the event loop stood still for ' + workerData.stillMs + ' ms; the process ends itself\\n')
   process.kill(process.pid, 'SIGKILL')
 }, workerData.tickMs)
-parentPort.on('message', () => { clearInterval(timer); parentPort.close() })
 `
 
 export const startWatchdog = (log: Log, { stillMs = STILL_MS, tickMs = TICK_MS } = {}): { stop(): Promise<void> } => {

@@ -223,8 +223,8 @@ const claimShard = async (
   const [expired] = await database.query((connection) => claimExpiredShards(connection, { ...claim, tenantId }))
   if (expired) return expired
   const turn = { perTenant: 1, afterTenant: tenantId - 1, lastTenant: tenantId }
-  const [ready] = await database.query((connection) => claimReadyShards(connection, { ...claim, ...turn }))
-  return ready ?? null
+  const ready = await database.query((connection) => claimReadyShards(connection, { ...claim, ...turn }))
+  return ready.shards[0] ?? null
 }
 
 type FirstItems = HandOut & {

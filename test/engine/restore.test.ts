@@ -2,8 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { recordRestore } from '../../src/storage/restores.ts'
 import { claimIntents } from '../../src/storage/run/claim-intents.ts'
-import { claimReadyShards } from '../../src/storage/run/claim-shards.ts'
-import { tell } from '../support/races.ts'
+import { claimOne, tell } from '../support/races.ts'
 import {
   eventually,
   expectConserved,
@@ -28,14 +27,7 @@ const types = [
   provider.type('slow', { retry: { maxAttempts: 3, baseMs: 4_000, maxMs: 4_000 } }, { afterMs: 0 }),
   provider.type('named', named),
 ]
-const runnable = types.map(({ name, version }) => ({
-  name,
-  version,
-  leaseMs: 2_000,
-  windowMax: 8,
-  compensates: false,
-  codeVersion: 'c1',
-}))
+const UNASKED = { name: 'unasked', version: 1, leaseMs: 2_000, windowMax: 8, compensates: false, codeVersion: 'c1' }
 const FOUND = { state: 'applied', evidenceRef: 'GET 200' } as const
 const ABSENT = { state: 'absent', evidenceRef: 'GET 404' } as const
 
@@ -88,16 +80,8 @@ describe('a restore is recorded', () => {
 
   it('and no lease of the lost time passes a fence any more, whatever epochs come', async () => {
     const id = await submitBefore('unasked', ['fenced-0', 'fenced-1'])
-    const [lease] = await service.database.query((connection) =>
-      claimReadyShards(connection, {
-        workerId: crypto.randomUUID(),
-        types: runnable,
-        limit: 1,
-        perTenant: 1,
-        afterTenant: 0,
-      }),
-    )
-    if (lease?.operationId !== id) throw new Error('another shard was claimed')
+    const lease = await claimOne(service.database, UNASKED)
+    if (lease.operationId !== id) throw new Error('another shard was claimed')
     expect(lease.doubt).toBeNull()
     // in the time that is lost it was claimed again and again
     const zombie = { ...lease, epoch: lease.epoch + 5 }

@@ -1,9 +1,7 @@
-import { randomUUID } from 'node:crypto'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import type { OperationType } from '../../src/domain/operation-type.ts'
-import { claimReadyShards } from '../../src/storage/run/claim-shards.ts'
 import { plantedType } from '../support/planted-operation.ts'
-import { claimWindow, expireLease, GRANT } from '../support/races.ts'
+import { claimOne, claimWindow, expireLease, GRANT } from '../support/races.ts'
 import { expectConserved, openTestService, principal, type TestService, untilStatus } from '../support/service.ts'
 import { startTestEngine, type TestEngine } from '../support/service-engine.ts'
 import { openProvider } from '../support/service-provider.ts'
@@ -88,16 +86,7 @@ describe('a run that ends in a fault of the database, while its worker lives', (
 
   it('with a cancel that waits, and intents of a dead worker: they are explained before it has stopped', async () => {
     const { id } = await service.submit('grant', itemsOf('stopped', 8))
-    const [dead] = await service.database.query((connection) =>
-      claimReadyShards(connection, {
-        workerId: randomUUID(),
-        types: [{ ...GRANT, leaseMs: LEASE_MS }],
-        limit: 1,
-        perTenant: 1,
-        afterTenant: 0,
-      }),
-    )
-    if (!dead) throw new Error('no shard is ready')
+    const dead = await claimOne(service.database, { ...GRANT, leaseMs: LEASE_MS })
     await claimWindow(service.database, dead, 0, 3)
     await service.services.cancelOperation(principal, id, { reason: null, ifMatchVersion: null })
     await expireLease(service.database, dead)

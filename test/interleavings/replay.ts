@@ -83,7 +83,7 @@ export const startReplay = async (database: Database, world: World): Promise<Rep
     const run = before.runs[worker]
     switch (step) {
       case 'claims the shard':
-        return hold(worker, await database.query((sql) => claimReadyShards(sql, claim)))
+        return hold(worker, (await database.query((sql) => claimReadyShards(sql, claim))).shards)
       case 'takes the shard over':
         return hold(worker, await database.query((sql) => claimExpiredShards(sql, claim)))
       case 'looks for orphans': {

@@ -53,12 +53,12 @@ export const claim = async (system: System, from: 'expired' | 'ready'): Promise<
     }),
   )
   const workerId = randomUUID()
-  const [shard] = await system.database.query((connection) =>
+  const shards = await system.database.query(async (connection) =>
     from === 'expired'
       ? claimExpiredShards(connection, { workerId, types, limit: 1 })
-      : claimReadyShards(connection, { workerId, types, limit: 1, perTenant: 1, afterTenant: 0 }),
+      : (await claimReadyShards(connection, { workerId, types, limit: 1, perTenant: 1, afterTenant: 0 })).shards,
   )
-  return shard
+  return shards[0]
 }
 
 export const explainOrphans = async (system: System, run: Run, typeName: string): Promise<void> => {

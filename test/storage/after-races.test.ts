@@ -126,7 +126,7 @@ describe('while it waits', () => {
         afterTenant: 0,
       }),
     )
-    expect(claimed.map(({ operationId }) => operationId)).toEqual([first])
+    expect(claimed.shards.map(({ operationId }) => operationId)).toEqual([first])
     expect(await database.query((connection) => readUnsettled(connection, 10))).toEqual([])
     await sweep()
     await settleSweep(context(), log).runOnce()

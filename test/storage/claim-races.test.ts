@@ -122,9 +122,9 @@ test('a ready shard is claimed once by workers that come at the same time', asyn
     database.query((connection) =>
       claimReadyShards(connection, { workerId: randomUUID(), types: [GRANT], limit: 3, perTenant: 3, afterTenant: 0 }),
     )
-  const claimed = (await Promise.all([claim(), claim(), claim(), claim(), claim(), claim()])).flat()
-  const rest = (await Promise.all([claim(), claim(), claim()])).flat()
-  const shards = [...claimed, ...rest].map((lease) => lease.shard).sort()
+  const claimed = await Promise.all([claim(), claim(), claim(), claim(), claim(), claim()])
+  const rest = await Promise.all([claim(), claim(), claim()])
+  const shards = [...claimed, ...rest].flatMap((claim) => claim.shards.map(({ shard }) => shard)).sort()
   expect(shards).toEqual([0, 1, 2, 3, 4, 5, 6, 7])
 })
 

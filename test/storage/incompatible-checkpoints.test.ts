@@ -105,7 +105,7 @@ describe('a checkpoint', () => {
     const claim = { workerId: randomUUID(), types: [GRANT], limit: 9 }
     const claims = () =>
       database.query(async (connection) => [
-        (await claimReadyShards(connection, { ...claim, perTenant: 9, afterTenant: 0 })).length,
+        (await claimReadyShards(connection, { ...claim, perTenant: 9, afterTenant: 0 })).shards.length,
         (await claimExpiredShards(connection, claim)).length,
         await othersWait(connection, [GRANT]),
       ])

@@ -167,7 +167,7 @@ const expectReadable = async (url: string, ids: readonly string[]): Promise<void
     }
     const runnable = ids.length / OPERATION_STATUSES.length
     const claim = { workerId: crypto.randomUUID(), types: [GRANT], limit: 1_000, perTenant: 1_000, afterTenant: 0 }
-    const claimed = await database.query((connection) => claimReadyShards(connection, claim))
+    const { shards: claimed } = await database.query((connection) => claimReadyShards(connection, claim))
     expect(claimed).toHaveLength(2 * runnable)
     expect(new Set(claimed.map(({ cursor, steps, compensating }) => `${cursor} ${steps} ${compensating}`))).toEqual(
       new Set(['3  false']),

@@ -97,9 +97,10 @@ export const wipe = (database: Database): Promise<void> =>
   })
 
 export const claimOne = async (database: Database, type = GRANT, workerId = randomUUID()): Promise<ClaimedShard> => {
-  const [shard] = await database.query((connection) =>
+  const { shards } = await database.query((connection) =>
     claimReadyShards(connection, { workerId, types: [type], limit: 1, perTenant: 1, afterTenant: 0 }),
   )
+  const [shard] = shards
   if (!shard) throw new Error('no shard is ready')
   return shard
 }

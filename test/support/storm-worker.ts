@@ -77,14 +77,14 @@ const claim = ({ database, figures }: Storm): Promise<ClaimedShard | undefined> 
     const [expired] = await claimExpiredShards(connection, { workerId, types: RUNNABLE, limit: 1 })
     if (expired) figures.takeovers++
     if (expired) return expired
-    const [ready] = await claimReadyShards(connection, {
+    const { shards } = await claimReadyShards(connection, {
       workerId,
       types: RUNNABLE,
       limit: 1,
       perTenant: 1,
       afterTenant: 0,
     })
-    return ready
+    return shards[0]
   })
 
 const recover = async (storm: Storm, lease: ClaimedShard): Promise<void> => {

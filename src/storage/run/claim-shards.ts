@@ -16,10 +16,10 @@ export interface RunnableType {
   codeVersion: string
 }
 
-/** Tenants looked at in one claim, at most; the next claim goes on behind the last one. */
-const TENANTS_MAX = 64
+/** Tenants looked at in one claim, at most; the next claim of the turn goes on behind the last one. */
+export const TENANTS_MAX = 64
 /** No tenant has a greater id. */
-const LAST_TENANT = 2 ** 31 - 1
+export const LAST_TENANT = 2 ** 31 - 1
 
 interface ClaimedRow {
   tenant_id: number
@@ -75,10 +75,18 @@ const columns = (
   codes: texts(types.map((type) => type.codeVersion)),
 })
 
+/** What one claim has found, and where the next one goes on. */
+export interface ReadyClaim {
+  shards: ClaimedShard[]
+  /** The last tenant that was served or looked at; null: no tenant is left behind it, up to `lastTenant`. */
+  behind: number | null
+}
+
 /**
- * Claims up to `limit` due shards, at most `perTenant` of each tenant, beginning behind tenant `afterTenant`: one index
- * probe a tenant, so that a tenant with a million shards delays no other. The plain order served 1 of 200 tenants. Who serves
- * one tenant only names the one before it, and itself as `lastTenant`.
+ * Claims up to `limit` due shards, at most `perTenant` of each tenant, beginning behind tenant `afterTenant` and up to
+ * `lastTenant`: one index probe a tenant, so that a tenant with a million shards delays no other. The plain order served 1 of
+ * 200 tenants. A tenant whose shards are ready, but not due or not for this worker, counts as looked at: `behind` says
+ * where to go on, whatever was claimed.
  */
 export const claimReadyShards = async (
   { sql }: Connection,
@@ -90,10 +98,10 @@ export const claimReadyShards = async (
     afterTenant: number
     lastTenant?: number
   },
-): Promise<ClaimedShard[]> => {
+): Promise<ReadyClaim> => {
   const { names, versions, leases, windows, compensators, codes } = columns(claim.types)
   const lastTenant = claim.lastTenant ?? LAST_TENANT
-  const rows = await sql<ClaimedRow>`
+  const rows = await sql<(ClaimedRow | { operation_id: null }) & { behind: number | null }>`
     with recursive tenant (id, n) as (
       (select tenant_id, 1 from operation_shards
         where state = 'ready' and tenant_id > ${claim.afterTenant} and tenant_id <= ${lastTenant} order by tenant_id limit 1)
@@ -115,19 +123,27 @@ export const claimReadyShards = async (
         order by s.priority desc, s.run_at
         limit ${claim.perTenant}
         for no key update skip locked) due
-      limit ${claim.limit})
-    update operation_shards s set
-      state = 'leased', lease_owner = ${claim.workerId}::uuid, lease_epoch = s.lease_epoch + 1, claims = s.claims + 1,
-      lease_ms = r.lease_ms, lease_expires_at = now() + r.lease_ms * interval '1 ms', version = s.version + 1,
-      schema_version = ${CHECKPOINT_SCHEMA}, code_version = r.code_version
-    from pick p join runnable r on r.type = p.type and r.version = p.type_version
-    where s.tenant_id = p.tenant_id and s.operation_id = p.operation_id and s.shard = p.shard
-    returning s.tenant_id, s.operation_id, s.shard, s.type, s.lease_epoch, s.from_ord, s.to_ord, s.cursor,
-      (select o.traceparent from operations o where o.tenant_id = s.tenant_id and o.id = s.operation_id) as traceparent,
-      to_jsonb(s.steps) as steps, s.claims, p.claims as claims_before, s.isolate_until,
-      s.stop_requested, s.compensating, false as switched_off,
-      case when exists (select from restores) then restore_doubt(s.tenant_id, s.operation_id) end as doubt`
-  return rows.map(parse(claim.workerId))
+      limit ${claim.limit}),
+    claimed as (
+      update operation_shards s set
+        state = 'leased', lease_owner = ${claim.workerId}::uuid, lease_epoch = s.lease_epoch + 1, claims = s.claims + 1,
+        lease_ms = r.lease_ms, lease_expires_at = now() + r.lease_ms * interval '1 ms', version = s.version + 1,
+        schema_version = ${CHECKPOINT_SCHEMA}, code_version = r.code_version
+      from pick p join runnable r on r.type = p.type and r.version = p.type_version
+      where s.tenant_id = p.tenant_id and s.operation_id = p.operation_id and s.shard = p.shard
+      returning s.tenant_id, s.operation_id, s.shard, s.type, s.lease_epoch, s.from_ord, s.to_ord, s.cursor,
+        (select o.traceparent from operations o where o.tenant_id = s.tenant_id and o.id = s.operation_id) as traceparent,
+        to_jsonb(s.steps) as steps, s.claims, p.claims as claims_before, s.isolate_until,
+        s.stop_requested, s.compensating, false as switched_off,
+        case when exists (select from restores) then restore_doubt(s.tenant_id, s.operation_id) end as doubt)
+    select c.*, walk.behind
+    from (select case when count(*) = ${claim.limit} then max(tenant_id)
+        else (select t.id from tenant t where t.n = ${TENANTS_MAX}) end as behind from pick) walk
+      left join claimed c on true`
+  return {
+    shards: rows.filter((row) => row.operation_id !== null).map(parse(claim.workerId)),
+    behind: rows[0]?.behind ?? null,
+  }
 }
 
 /**

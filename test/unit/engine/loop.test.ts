@@ -4,7 +4,12 @@ import { type Heartbeat, startHeartbeat } from '../../../src/engine/heartbeat.ts
 import type { HeldShard } from '../../../src/engine/held-shard.ts'
 import { type Engine, type EngineOptions, startEngine } from '../../../src/engine/loop.ts'
 import { runShard } from '../../../src/engine/run.ts'
-import { claimExpiredShards, claimReadyShards, othersWait } from '../../../src/storage/run/claim-shards.ts'
+import {
+  claimExpiredShards,
+  claimReadyShards,
+  othersWait,
+  type ReadyClaim,
+} from '../../../src/storage/run/claim-shards.ts'
 import { endLease } from '../../../src/storage/run/end-lease.ts'
 import type { ClaimedShard } from '../../../src/storage/run/lease.ts'
 import type { WakeUp } from '../../../src/storage/wake-ups.ts'
@@ -18,6 +23,7 @@ vi.mock('../../../src/engine/run.ts', () => ({ runShard: vi.fn() }))
 vi.mock('../../../src/storage/run/claim-shards.ts', () => ({
   claimExpiredShards: vi.fn(),
   claimReadyShards: vi.fn(),
+  LAST_TENANT: 1_000,
   othersWait: vi.fn(),
 }))
 vi.mock('../../../src/storage/run/end-lease.ts', () => ({ endLease: vi.fn() }))
@@ -75,15 +81,16 @@ const start = async ({
     beat = () => options.onBeat(true)
     return heartbeat
   })
-  vi.mocked(claimReadyShards).mockImplementation(async (_connection, { limit, perTenant, afterTenant }) => {
+  vi.mocked(claimReadyShards).mockImplementation(async (_connection, turn) => {
+    const { limit, perTenant, afterTenant, lastTenant = 0 } = turn
     const claimed: ClaimedShard[] = []
     for (const lease of [...ready].sort((a, b) => a.tenantId - b.tenantId)) {
-      if (lease.tenantId <= afterTenant || claimed.length === limit) continue
+      if (lease.tenantId <= afterTenant || lease.tenantId > lastTenant || claimed.length === limit) continue
       if (claimed.filter(({ tenantId }) => tenantId === lease.tenantId).length === perTenant) continue
       claimed.push(lease)
       ready.splice(ready.indexOf(lease), 1)
     }
-    return claimed
+    return { shards: claimed, behind: claimed.length === limit ? (claimed.at(-1)?.tenantId ?? null) : null }
   })
   vi.mocked(claimExpiredShards).mockImplementation(async (_connection, { limit }) => expired.splice(0, limit))
   vi.mocked(othersWait).mockResolvedValue(false)
@@ -162,16 +169,13 @@ describe('a worker', () => {
       limit: 3,
     }
     expect(vi.mocked(claimExpiredShards).mock.calls[0]?.[1]).toEqual(claim)
-    expect(claimsSince(0)).toEqual([
-      { ...claim, perTenant: 1, afterTenant: 0 },
-      { ...claim, perTenant: 3, afterTenant: 0 },
-    ])
+    expect(claimsSince(0)).toEqual([{ ...claim, perTenant: 1, afterTenant: 0, lastTenant: 1_000 }])
   })
 
   test('claims nothing of types whose items are sent by workers elsewhere', async () => {
     const executor = { ...GRANT.executor, remote: true } as Executor
     const worker = await start({ types: [GRANT, plantedType('elsewhere', { executor })] })
-    expect(claimsSince(0).map(({ types }) => types.map(({ name }) => name))).toEqual([['grant'], ['grant']])
+    expect(claimsSince(0).map(({ types }) => types.map(({ name }) => name))).toEqual([['grant']])
     worker.ready.push(shard(0, { type: 'elsewhere' }))
     await tick(1_000)
     expect(worker.runs).toEqual([])
@@ -224,7 +228,7 @@ describe('a worker', () => {
     const calls = vi.mocked(claimReadyShards).mock.calls.length
     worker.listeners.get('work')?.()
     await tick()
-    expect(claimsSince(calls).map(({ limit }) => limit)).toEqual([1, 1])
+    expect(claimsSince(calls).map(({ limit }) => limit)).toEqual([1])
     worker.ready.push(shard(1))
     worker.listeners.get('work')?.()
     await tick()
@@ -241,7 +245,7 @@ describe('a worker', () => {
     const askedAtMs = performance.now()
     vi.mocked(claimReadyShards).mockImplementationOnce(async () => {
       vi.advanceTimersByTime(300)
-      return [shard(0)]
+      return { shards: [shard(0)], behind: null }
     })
     worker.listeners.get('work')?.()
     await tick()
@@ -358,14 +362,14 @@ describe('what is due is found', () => {
     const worker = await start()
     vi.mocked(claimReadyShards).mockImplementationOnce(async () => {
       worker.listeners.get('work')?.()
-      return []
+      return { shards: [], behind: null }
     })
     const calls = vi.mocked(claimReadyShards).mock.calls.length
     worker.listeners.get('work')?.()
     await tick()
-    expect(claimsSince(calls).length).toBeGreaterThanOrEqual(4)
+    expect(claimsSince(calls).length).toBe(2)
     await tick(500)
-    expect(claimsSince(calls).length).toBe(4)
+    expect(claimsSince(calls).length).toBe(2)
   })
 
   test('a stop is looked for when a wake-up says so', async () => {
@@ -623,7 +627,7 @@ describe('a drain', () => {
 
   test('that comes during a claim gives back what that still brings, and takes no second turn', async () => {
     const worker = await start()
-    let answer = (_claimed: ClaimedShard[]): void => {}
+    let answer = (_claimed: ReadyClaim): void => {}
     vi.mocked(claimReadyShards).mockReturnValueOnce(
       new Promise((resolve) => {
         answer = resolve
@@ -634,7 +638,7 @@ describe('a drain', () => {
     const calls = vi.mocked(claimReadyShards).mock.calls.length
     void worker.engine.drain()
     await tick()
-    answer([shard(0)])
+    answer({ shards: [shard(0)], behind: null })
     await tick()
     expect(worker.runs.map(({ held }) => held.giveBack)).toEqual([true])
     expect(claimsSince(calls)).toEqual([])
