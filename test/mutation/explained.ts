@@ -222,12 +222,6 @@ export const EXPLAINED: readonly Explanation[] = [
     why: 'the loop is woken right then by the end of the run; here it would be once more',
   },
   {
-    file: 'loop.ts',
-    at: 'claimed.length === 0 && from > 0',
-    group: 'timing',
-    why: 'a turn that finds nobody behind the last tenant is followed by one that begins with the first tenant in any case: by the second one of the same round, or by the round that the end of a run calls for',
-  },
-  {
     file: 'measured-bytes.ts',
     at: 'override readonly name',
     group: 'words',
