@@ -1,12 +1,13 @@
-/** Long load, one fault each half minute, and nothing grows: heap, descriptors, handles, listeners, connections. */
+/** Long load, one fault each half minute, and nothing grows: heap, descriptors, handles, listeners; connections come and go within their pools. */
 import { readdirSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { expect } from 'vitest'
 import type { Random } from '../support/random.ts'
 import { faultTest } from './harness/fault.ts'
+import { FIGURES, type Figure, growthOf, type Sample } from './harness/growth.ts'
 import { expectNoExits, startLoad, withServer, withStackOn } from './harness/load.ts'
-import type { Member } from './harness/member.ts'
+import type { Member, MemberKind } from './harness/member.ts'
 import type { PostgresServer } from './harness/postgres-server.ts'
 import { LEASE_MS, type Stack } from './harness/stack.ts'
 
@@ -18,18 +19,15 @@ const CALM_MS = 10_000
 const AGENT = fileURLToPath(new URL('harness/soak-agent.mjs', import.meta.url))
 const MIB = 1024 * 1024
 
-const FIGURES = ['heapBytes', 'handles', 'listeners', 'descriptors', 'connections'] as const
-type Figure = (typeof FIGURES)[number]
-type Sample = { atMs: number } & Record<Figure, number>
-
-/** How much more of it there may be at the end of the second half than at its beginning, by the fitted line. */
+/** What pools, with their defaults, and the session of wake-ups may open. */
+const CONNECTIONS_MAX: Record<MemberKind, number> = { api: 10 + 1, worker: 10 + 2 + 1 }
+/** How much more of it there may be at the end of the second half than at its beginning. */
 const GROWTH_MAX: Record<Figure, (mean: number) => number> = {
   heapBytes: (mean) => Math.max(3 * MIB, mean * 0.05),
   // timers and calls in the air come and go; one that is left behind by each fault is twenty in ten minutes
   handles: (mean) => Math.max(4, mean * 0.2),
   listeners: (mean) => Math.max(20, mean * 0.05),
   descriptors: () => 4,
-  connections: () => 2,
 }
 
 const askMember = (member: Member, number: number): Promise<Pick<Sample, 'heapBytes' | 'handles' | 'listeners'>> =>
@@ -43,38 +41,12 @@ const askMember = (member: Member, number: number): Promise<Pick<Sample, 'heapBy
     member.send({ soak: number })
   })
 
-const sampleOf = async (stack: Stack, member: Member, number: number, atMs: number): Promise<Sample> => {
-  const { heapBytes, handles, listeners } = await askMember(member, number)
-  const [row] = await stack.sql<{ n: number }[]>`
-    select count(*)::int as n from pg_stat_activity where application_name like ${`opledger ${member.kind}%`}`
-  const descriptors = readdirSync(`/proc/${member.pid}/fd`).length
-  return { atMs, heapBytes, handles, listeners, descriptors, connections: row?.n ?? 0 }
-}
-
-/** Least squares; per ms. */
-const slopeOf = (points: readonly (readonly [x: number, y: number])[]): number => {
-  const n = points.length
-  const meanX = points.reduce((sum, [x]) => sum + x, 0) / n
-  const meanY = points.reduce((sum, [, y]) => sum + y, 0) / n
-  const across = points.reduce((sum, [x, y]) => sum + (x - meanX) * (y - meanY), 0)
-  const along = points.reduce((sum, [x]) => sum + (x - meanX) ** 2, 0)
-  return along === 0 ? 0 : across / along
-}
-
-interface Growth {
-  figure: Figure
-  mean: number
-  growth: number
-  allowed: number
-}
-
-const growthOf = (samples: readonly Sample[], figure: Figure): Growth => {
-  const half = samples.slice(Math.floor(samples.length / 2))
-  const spanMs = (half.at(-1)?.atMs ?? 0) - (half[0]?.atMs ?? 0)
-  const mean = half.reduce((sum, sample) => sum + sample[figure], 0) / half.length
-  const growth = slopeOf(half.map((sample) => [sample.atMs, sample[figure]])) * spanMs
-  return { figure, mean, growth, allowed: GROWTH_MAX[figure](mean) }
-}
+const sampleOf = async (member: Member, number: number, atMs: number): Promise<Sample> => ({
+  atMs,
+  ...(await askMember(member, number)),
+  descriptors: readdirSync(`/proc/${member.pid}/fd`).length,
+  connections: member.proxy.connections(),
+})
 
 /** None of them ends a process: what a process holds on to is counted over the whole time. */
 const faultsOf = (server: PostgresServer, stack: Stack, random: Random): (() => Promise<unknown>)[] => {
@@ -127,16 +99,21 @@ faultTest(
               for (const { member } of [...stack.apis, ...stack.workers]) {
                 const own = samples.get(member) ?? []
                 samples.set(member, own)
-                own.push(await sampleOf(stack, member, number++, elapsedMs()))
+                own.push(await sampleOf(member, number++, elapsedMs()))
               }
               await sleep(SAMPLE_EVERY_MS)
             }
           }
           await load.stop()
           for (const [member, own] of samples) {
-            const grown = FIGURES.map((figure) => growthOf(own, figure))
-            console.log(`F30 ${member.kind} ${member.pid}: ${JSON.stringify(grown)}`)
-            expect(grown.filter(({ growth, allowed }) => growth > allowed)).toEqual([])
+            const half = own.slice(Math.floor(own.length / 2))
+            const grown = FIGURES.map((figure) => growthOf(half, figure))
+            const connections = Math.max(...own.map((sample) => sample.connections))
+            console.log(
+              `F30 ${member.kind} ${member.pid}: ${JSON.stringify(grown)}, at most ${connections} connections`,
+            )
+            expect(grown.filter(({ figure, mean, growth }) => growth > GROWTH_MAX[figure](mean))).toEqual([])
+            expect(connections).toBeLessThanOrEqual(CONNECTIONS_MAX[member.kind])
           }
           await load.expectWhole()
           expectNoExits(stack)

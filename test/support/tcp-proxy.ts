@@ -18,6 +18,8 @@ export type Verdict =
 export interface TcpProxy {
   /** The URL with the proxy in between. */
   url: string
+  /** Open ones of the client. */
+  connections(): number
   /** Refuses new connections and cuts those there are. */
   refuse(): Promise<void>
   accept(): Promise<void>
@@ -158,6 +160,7 @@ export const openTcpProxy = async (
   }
   return {
     url: url.href,
+    connections: () => sockets.size / 2,
     refuse,
     accept: () => listen(port),
     cut: cutAll,
