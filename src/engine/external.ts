@@ -1,8 +1,8 @@
 /**
  * Running a shard of an external type. Three steps an item, each committed before the next: the intent (claim), the call
- * (send), the outcome (converge). They overlap: while one window is sent the next is claimed. Outcomes are written in groups:
- * half of `concurrency` at least, or what there is when nothing else is under way, or when the first of them has waited
- * GROUP_MS. A commit for each would keep the next window waiting, which then claims as few.
+ * (send), the outcome (converge). They overlap: while one window is sent the next is claimed, a whole one where there are so
+ * many items. Outcomes are written in groups: as many as `concurrency`, or what there is when nothing else is under way, or when
+ * the first of them has waited GROUP_MS. A commit for each would keep the next window waiting, which then claims as few.
  *
  * The first window is read while the operation becomes `running`, and claimed once that has committed.
  *
@@ -267,7 +267,7 @@ export const runExternal = async (
 
   /** For how long what was answered still waits for others; 0: it is a group. */
   const groupWaitMs = (): number =>
-    inTheAir === 0 || answered.length * 2 >= concurrency() || !held.mayGoOn
+    inTheAir === 0 || answered.length >= concurrency() || !held.mayGoOn
       ? 0
       : Math.max(0, answeredAtMs + GROUP_MS - performance.now())
 
@@ -278,13 +278,7 @@ export const runExternal = async (
     const room = 2 * concurrency() - outstanding()
     const wantsMore = held.mayGoOn && !exhausted && !closed && !claiming && queue.length < concurrency()
     const waitsForLease = wantsMore && !calls.fitsLease()
-    if (
-      wantsMore &&
-      !waitsForLease &&
-      room >= Math.max(1, Math.ceil(concurrency() / 2)) &&
-      (!held.isIsolated || outstanding() === 0)
-    )
-      claim()
+    if (wantsMore && !waitsForLease && room >= concurrency() && (!held.isIsolated || outstanding() === 0)) claim()
     if (!claiming && outstanding() === 0 && (exhausted || closed || !held.mayGoOn)) break
     await held.nextWake(waitsForOthers || (waitsForLease ? LEASE_LOOK_MS : WAKE_MS))
   }

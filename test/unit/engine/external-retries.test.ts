@@ -339,7 +339,7 @@ describe('items with steps', () => {
       }),
     )
     run.air[0]?.answer(APPLIED)
-    await tick()
+    await tick(2)
     // the look is under way: it does not see the next step of the item whose outcome is written now
     run.due.push(dueRetry(1, { step: 'mail', effectKey: 'e1/mail' }))
     run.air[1]?.answer(APPLIED)

@@ -53,12 +53,16 @@ describe('sending and claiming overlap', () => {
       [2, 3],
     ])
     run.air[0]?.answer(APPLIED)
-    await tick()
+    await tick(2)
     expect(run.sent()).toEqual([0, 1, 2])
-    expect(run.claims.at(-1)).toMatchObject({ from: 4, to: 5 })
-    for (let n = 1; n < 7; n++) {
+    expect(run.claims).toHaveLength(2)
+    run.air[1]?.answer(APPLIED)
+    await tick(2)
+    expect(run.sent()).toEqual([0, 1, 2, 3])
+    expect(run.claims.at(-1)).toMatchObject({ from: 4, to: 6 })
+    for (let n = 2; n < 7; n++) {
       run.air[n]?.answer(APPLIED)
-      await tick()
+      await tick(2)
     }
     expect(run.isOver).toBe(true)
     expect(run.sent()).toEqual([0, 1, 2, 3, 4, 5, 6])
@@ -68,7 +72,7 @@ describe('sending and claiming overlap', () => {
     expect(run.claims.reduce((to, claim) => (claim.from === to ? claim.to : Number.NaN), 0)).toBe(7)
   })
 
-  test('a window is claimed when half of the concurrency is free again, and not for every single item', async () => {
+  test('a window is claimed when there is room for a whole one again, and not for every single item', async () => {
     const run = startExternalRun({ toOrd: 40 }, { concurrency: 4 })
     await tick()
     expect(run.claims.map(({ from, to }) => [from, to])).toEqual([
@@ -78,10 +82,13 @@ describe('sending and claiming overlap', () => {
     run.air[0]?.answer(APPLIED)
     await tick(2)
     expect([run.written.length, run.claims.length]).toEqual([1, 2])
-    run.air[1]?.answer(APPLIED)
+    for (const n of [1, 2]) run.air[n]?.answer(APPLIED)
+    await tick(2)
+    expect([run.written.length, run.claims.length]).toEqual([2, 2])
+    run.air[3]?.answer(APPLIED)
     await tick(2)
     expect(run.claims).toHaveLength(3)
-    expect(run.claims[2]).toMatchObject({ from: 8, to: 10 })
+    expect(run.claims[2]).toMatchObject({ from: 8, to: 12 })
   })
 
   test('while answers are written, they count as outstanding, and further answers wait for the next write', async () => {
@@ -105,7 +112,10 @@ describe('sending and claiming overlap', () => {
     expect(convergeEvidence).toHaveBeenCalledTimes(1)
     finishWrite()
     await tick()
-    expect(run.written.map((reports) => reports.map(({ ord }) => ord))).toEqual([[0], [1, 2, 3]])
+    expect(run.written.map((reports) => reports.map(({ ord }) => ord))).toEqual([
+      [0, 1],
+      [2, 3],
+    ])
     expect(run.claims.length).toBeGreaterThan(2)
     expect(run.isOver).toBe(false)
   })
@@ -196,9 +206,9 @@ describe('before the operation is running', () => {
 })
 
 describe('outcomes share a commit', () => {
-  /** Eight calls in the air, of which the first `answers` come back. */
-  const answered = async (answers: number) => {
-    const run = startExternalRun({ toOrd: 8 }, { concurrency: 8 })
+  /** Eight calls in the air, or as many as the shard has, of which the first `answers` come back. */
+  const answered = async (answers: number, toOrd = 8) => {
+    const run = startExternalRun({ toOrd }, { concurrency: 8 })
     await tick()
     for (const call of run.air.slice(0, answers)) call.answer(APPLIED)
     await tick()
@@ -207,8 +217,9 @@ describe('outcomes share a commit', () => {
   const groups = ({ written }: { written: readonly (readonly unknown[])[] }): number[] =>
     written.map((reports) => reports.length)
 
-  test('half of the concurrency is a group', async () => {
-    expect(groups(await answered(4))).toEqual([4])
+  test('as many as the concurrency are a group, while more are in the air', async () => {
+    expect(groups(await answered(7, 16))).toEqual([])
+    expect(groups(await answered(8, 16))).toEqual([8])
   })
 
   test('fewer wait for others, for two milliseconds after the first of them', async () => {
@@ -226,10 +237,10 @@ describe('outcomes share a commit', () => {
   })
 
   test('the last ones wait for nobody', async () => {
-    const run = await answered(5)
-    for (const call of run.air.slice(5)) call.answer(APPLIED)
+    const run = await answered(3, 5)
+    for (const call of run.air.slice(3)) call.answer(APPLIED)
     await tick()
-    expect(groups(run)).toEqual([5, 3])
+    expect(groups(run)).toEqual([5])
     expect(run.isOver).toBe(true)
   })
 
