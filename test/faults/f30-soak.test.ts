@@ -19,8 +19,8 @@ const CALM_MS = 10_000
 const AGENT = fileURLToPath(new URL('harness/soak-agent.mjs', import.meta.url))
 const MIB = 1024 * 1024
 
-/** What pools, with their defaults, and the session of wake-ups may open. */
-const CONNECTIONS_MAX: Record<MemberKind, number> = { api: 10 + 1, worker: 10 + 2 + 1 }
+/** What pools, with their defaults, and the two sessions of wake-ups may open: one sends, one listens. */
+const CONNECTIONS_MAX: Record<MemberKind, number> = { api: 10 + 2, worker: 10 + 2 + 2 }
 /** How much more of it there may be at the end of the second half than at its beginning. */
 const GROWTH_MAX: Record<Figure, (mean: number) => number> = {
   heapBytes: (mean) => Math.max(3 * MIB, mean * 0.05),
@@ -109,6 +109,11 @@ faultTest(
             const half = own.slice(Math.floor(own.length / 2))
             const grown = FIGURES.map((figure) => growthOf(half, figure))
             const connections = Math.max(...own.map((sample) => sample.connections))
+            for (const figure of [...FIGURES, 'connections'] as const) {
+              console.log(
+                `F30 ${member.kind} ${member.pid} ${figure}: ${own.map((sample) => sample[figure]).join(' ')}`,
+              )
+            }
             console.log(
               `F30 ${member.kind} ${member.pid}: ${JSON.stringify(grown)}, at most ${connections} connections`,
             )
