@@ -88,8 +88,12 @@ describe('a worker that is killed', { timeout: PROCESSES_MS }, () => {
 
   it('case 7: comes back at once on the same host under a new id, and does not take the old leases for its own', async () => {
     const first = await fleet.start()
-    const { id } = await service.submit('grant', itemsOf('again', 12, 200))
-    await eventually('it works', async () => (await service.view(id)).counts.inFlight > 0)
+    const { id } = await service.submit('grant', itemsOf('again', 24, 200))
+    // not only intents, which nobody may have sent yet
+    await eventually(
+      'it works',
+      async () => applied('again').includes(1) && (await service.view(id)).counts.inFlight > 0,
+    )
     await crash(first)
     const second = await fleet.start()
     expect(second.id).not.toBe(first.id)

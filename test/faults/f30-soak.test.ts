@@ -79,7 +79,7 @@ const faultsOf = (server: PostgresServer, stack: Stack, random: Random): (() => 
 
 faultTest(
   'F30',
-  'a soak with one fault each 30 s: heap, descriptors, handles, listeners and connections stay flat, and the account is whole',
+  'a soak with one fault each 30 s: heap, descriptors, handles and listeners stay flat, connections within their pools, and the account is whole',
   { short: null, long: 1, timeoutMs: { long: (MINUTES + 30) * 60_000 } },
   (fault) =>
     fault.each(({ seed, random }) => {
