@@ -1,5 +1,5 @@
 import type { JSX } from 'preact'
-import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks'
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { ApiClient, type Caller } from './api/client.ts'
 import { Context, useApp } from './app-context.ts'
 import type { Language } from './format.ts'
@@ -77,7 +77,7 @@ export const App = (): JSX.Element => {
 /** Another page is announced and read from its beginning, as it would be if the browser had loaded it. */
 const useFocusOnNewPage = (pathname: string, title: string): void => {
   const isFirst = useRef(true)
-  useEffect(() => {
+  useLayoutEffect(() => {
     const heading = document.querySelector('h1')
     document.title = heading === null ? title : `${heading.textContent} – ${title}`
     if (!isFirst.current) document.getElementById('content')?.focus({ preventScroll: true })

@@ -1,5 +1,5 @@
 import type { ComponentChildren, JSX } from 'preact'
-import { useEffect, useState } from 'preact/hooks'
+import { useLayoutEffect, useState } from 'preact/hooks'
 import { parseQuery, parseRoute, type Query, type Route, urlWith } from './router.ts'
 
 /** The browser's history as the router sees it. */
@@ -19,7 +19,8 @@ const currentPlace = (): Place => ({
 
 export const usePlace = (): Place => {
   const [place, setPlace] = useState(currentPlace)
-  useEffect(() => {
+  // before a link can be pressed
+  useLayoutEffect(() => {
     const read = (): void => setPlace(currentPlace())
     addEventListener('popstate', read)
     addEventListener(CHANGED, read)

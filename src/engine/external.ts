@@ -88,6 +88,8 @@ export const runExternal = async (
   let retriesLookedAt = Number.NEGATIVE_INFINITY
 
   const outstanding = (): number => queue.length + inTheAir + answered.length + writing
+  /** For a whole window; a suspect is alone. */
+  const hasRoom = (): boolean => outstanding() <= (held.isIsolated ? 0 : concurrency())
 
   const claimWindow = async (room: number): Promise<void> => {
     const writtenBefore = written
@@ -205,9 +207,8 @@ export const runExternal = async (
   }
 
   const claim = (): void => {
-    const room = Math.min(rateMax, concurrency(), 2 * concurrency() - outstanding())
     claiming = true
-    claimWindow(room)
+    claimWindow(Math.min(rateMax, concurrency()))
       .catch((error: unknown) => {
         unclear = offered
         closed = true
@@ -275,10 +276,9 @@ export const runExternal = async (
     while (queue.length > 0 && (inTheAir < concurrency() || !held.mayGoOn)) send(queue.shift() as ClaimedItem)
     const waitsForOthers = writing === 0 && answered.length > 0 ? groupWaitMs() : null
     if (waitsForOthers === 0) write(answered.splice(0, REPORTS_MAX))
-    const room = 2 * concurrency() - outstanding()
-    const wantsMore = held.mayGoOn && !exhausted && !closed && !claiming && queue.length < concurrency()
+    const wantsMore = held.mayGoOn && !exhausted && !closed && !claiming && hasRoom()
     const waitsForLease = wantsMore && !calls.fitsLease()
-    if (wantsMore && !waitsForLease && room >= concurrency() && (!held.isIsolated || outstanding() === 0)) claim()
+    if (wantsMore && !waitsForLease) claim()
     if (!claiming && outstanding() === 0 && (exhausted || closed || !held.mayGoOn)) break
     await held.nextWake(waitsForOthers || (waitsForLease ? LEASE_LOOK_MS : WAKE_MS))
   }

@@ -3,6 +3,7 @@ import type { Browser, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
 import { until } from '../support/processes.ts'
 import { openBrowser, type Visitor, visit } from './harness/browser.ts'
+import { focusedWhenShown } from './harness/focus.ts'
 import { takePicture } from './harness/images.ts'
 import { openStack, people, type Stack } from './harness/stack.ts'
 
@@ -61,9 +62,9 @@ test('what another client submits appears in the open list, is watched, and is c
     .waitFor()
   await takePicture(page, 'operation-running')
 
-  await pressByKeyboard('Cancel…')
+  expect(await focusedWhenShown(page, () => pressByKeyboard('Cancel…'))).toBe('textarea')
   await page.getByText('A cancel promises: No new sends; sends in flight are collected.').waitFor()
-  // the form has the focus: what is typed is the reason
+  // what is typed is the reason
   await page.keyboard.type('Wrong team')
   await page.keyboard.press('Tab')
   await page.keyboard.press('Enter')

@@ -1,6 +1,7 @@
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
 import { openBrowser, type Visitor, visit } from './harness/browser.ts'
+import { focusedWhenShown } from './harness/focus.ts'
 import { takePicture } from './harness/images.ts'
 import { openStack, people, type Stack } from './harness/stack.ts'
 
@@ -62,7 +63,8 @@ test('an uncertain item is found from the first page on, and resolved with evide
   await row('user-ana').getByRole('button', { name: 'Ask the provider now' }).click()
   await row('user-ana').getByText('The provider was asked.').waitFor()
   await row('user-ana').getByRole('checkbox').check()
-  await page.getByRole('button', { name: 'Resolve with evidence…' }).click()
+  const open = () => page.getByRole('button', { name: 'Resolve with evidence…' }).click()
+  expect(await focusedWhenShown(page, open)).toBe('input')
   await page.getByRole('radio', { name: 'It was applied' }).check()
   await page.getByLabel('Evidence (a ticket, a provider id, a link)').fill('directory audit log, line 4711')
   await page.getByLabel('Reference of the effect at the provider').fill('grant-4711')

@@ -77,20 +77,6 @@ export const EXPLAINED: readonly Explanation[] = [
     why: 'it is only asked whether the number is another one than before',
   },
   {
-    file: 'external.ts',
-    at: 'queue.length < concurrency()',
-    to: 'queue.length <= concurrency()',
-    group: 'bound',
-    why: 'where the gate is open, something is queued only while as many as may be are in the air; so a queue of that length leaves no room, which is asked for as well',
-  },
-  {
-    file: 'external.ts',
-    at: 'queue.length < concurrency()',
-    to: 'true',
-    group: 'bound',
-    why: 'a queue of that length leaves no room, which is asked for as well: a short lease is only looked at more often meanwhile',
-  },
-  {
     file: 'failure.ts',
     at: 'names: readonly string[] = []',
     group: 'equivalent',

@@ -1,5 +1,5 @@
 import type { ComponentChildren, JSX } from 'preact'
-import { useEffect, useId, useRef, useState } from 'preact/hooks'
+import { useId, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { Problem, unreachable } from '../api/problem.ts'
 import { useApp } from '../app-context.ts'
 import { ProblemBox } from './problem-box.tsx'
@@ -57,7 +57,8 @@ const ActionForm = (props: ActionProps & { close: () => void }): JSX.Element => 
   const [isRunning, setIsRunning] = useState(false)
   const form = useRef<HTMLFormElement>(null)
   const id = useId()
-  useEffect(() => form.current?.querySelector<HTMLElement>('input, textarea, select')?.focus(), [])
+  // before it is painted: who sees the form types into it
+  useLayoutEffect(() => form.current?.querySelector<HTMLElement>('input, textarea, select')?.focus(), [])
 
   const submit = async (event: Event): Promise<void> => {
     event.preventDefault()

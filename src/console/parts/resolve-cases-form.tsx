@@ -1,5 +1,5 @@
 import type { JSX } from 'preact'
-import { useEffect, useId, useRef, useState } from 'preact/hooks'
+import { useId, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import type { Problem } from '../api/problem.ts'
 import type { Case } from '../api/types.ts'
 import { useApp } from '../app-context.ts'
@@ -81,7 +81,7 @@ const EvidenceForm = ({ count, isRunning, onResolve, onBack }: EvidenceFormProps
   const id = useId()
   const form = useRef<HTMLFormElement>(null)
   const [resolution, setResolution] = useState<Evidence['resolution'] | null>(null)
-  useEffect(() => form.current?.querySelector('input')?.focus(), [])
+  useLayoutEffect(() => form.current?.querySelector('input')?.focus(), [])
   const submit = (event: SubmitEvent): void => {
     event.preventDefault()
     if (resolution === null) return
