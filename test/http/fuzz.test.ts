@@ -200,6 +200,8 @@ const ask = async (request: FuzzRequest): Promise<void> => {
     }),
     hang,
   ]).finally(() => clearTimeout(timer))
+  // as a connection does when it was answered; a body that nobody has read would be waited for until it is too slow
+  answer.raw.req.destroy()
   if (performance.now() - startedAt > ANSWER_MS / 4) slow.push(`${method} ${url}`)
   const statuses = asked.get(operationId) ?? new Set()
   asked.set(operationId, statuses.add(answer.statusCode))
