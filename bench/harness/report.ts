@@ -24,12 +24,13 @@ const cell = (text: string): string => text.replaceAll('|', '\\|').replaceAll('\
 export const renderTable = (results: readonly Result[]): string => {
   const rows = results.map((result) => {
     const figures = [result.absolute, result.note ?? ''].filter((text) => text !== '').join('; ')
-    const cells = [result.id, result.what, result.against, ratioOf(result), result.goal, verdictOf(result), figures]
+    const { id, what, against, goal, date } = result
+    const cells = [id, what, against, ratioOf(result), goal, verdictOf(result), figures, date]
     return `| ${cells.map(cell).join(' | ')} |`
   })
   return [
-    '| | what | against | ratio (spread) | goal | met | figures of this machine |',
-    '|---|---|---|---|---|---|---|',
+    '| | what | against | ratio (spread) | goal | met | figures of the machine | date |',
+    '|---|---|---|---|---|---|---|---|',
   ]
     .concat(rows)
     .join('\n')
@@ -53,7 +54,7 @@ export const describeMachine = (machine: {
   node: string
   database: string
 }): string =>
-  `Measured on ${machine.date}: ${machine.cores} cores (${machine.cpu}), ${machine.memoryGb} GB, Node ${machine.node}, ${machine.database}. Load, servers and database shared them.`
+  `The last run, on ${machine.date}: ${machine.cores} cores (${machine.cpu}), ${machine.memoryGb} GB, Node ${machine.node}, ${machine.database}. Load, servers and database shared them.`
 
 /** What somebody who sizes a fleet asks, and the bench that answers. */
 const FLEET: readonly { question: string; id: string }[] = [

@@ -19,7 +19,11 @@ export interface Result {
   absolute: string
   /** What a reader has to know about this line; null: nothing. */
   note: string | null
+  /** On which it was measured, as in 2026-12-01 (UTC): the lines of a table may be of several days. */
+  date: string
 }
+
+const today = (): string => new Date().toISOString().slice(0, 10)
 
 /** A bound that a ratio has to keep. */
 export interface Goal {
@@ -58,6 +62,7 @@ export const judge = ({ id, what, against, goal, ratios, runs, absolute, note }:
     spread: spreadOf(ratios),
     absolute,
     note: note ?? null,
+    date: today(),
   }
 }
 
@@ -73,4 +78,5 @@ export const skipped = (line: Pick<Result, 'id' | 'what' | 'against'> & { goal: 
   spread: null,
   absolute: '',
   note: `skipped: ${line.reason}`,
+  date: today(),
 })

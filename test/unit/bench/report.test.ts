@@ -3,8 +3,10 @@ import { drawChart } from '../../../bench/harness/chart.ts'
 import { fillIn, mergeResults, renderCharts, renderFleet, renderTable } from '../../../bench/harness/report.ts'
 import { atLeast, atMost, judge, skipped } from '../../../bench/harness/result.ts'
 
-const line = (id: string, ratios: number[], goal = atLeast(1.5)) =>
-  judge({ id, what: 'POST', against: 'a bare | route', goal, ratios, absolute: 'ours 6,400/s' })
+const line = (id: string, ratios: number[], goal = atLeast(1.5)) => ({
+  ...judge({ id, what: 'POST', against: 'a bare | route', goal, ratios, absolute: 'ours 6,400/s' }),
+  date: '2026-12-01',
+})
 
 test('the median of the rounds is held against the goal, whatever the best one was', () => {
   expect(line('B1', [1.4, 1.49, 9])).toMatchObject({ ratio: 1.49, met: false, runs: 3, spread: [1.4, 9] })
@@ -17,6 +19,7 @@ test('the median of the rounds is held against the goal, whatever the best one w
 test('what was skipped is told with its reason, and is not met', () => {
   const result = skipped({ id: 'B3', what: 'jobs', against: 'BullMQ', goal: atMost(9), reason: 'there is no Redis' })
   expect(result).toMatchObject({ ratio: null, met: false, runs: 0, spread: null, note: 'skipped: there is no Redis' })
+  expect(result.date).toMatch(/^20\d\d-\d\d-\d\d$/)
   expect(renderTable([result])).toContain('| B3 | jobs | BullMQ | – | ≤ 9 | skipped | skipped: there is no Redis |')
 })
 
@@ -32,8 +35,10 @@ test('a run replaces the lines of its own benches, all of them, and leaves the o
 
 test('a goal that is not met stands out, and no text breaks the table', () => {
   const [head, , missed, met] = renderTable([line('B1', [1.2, 1.3, 1.4]), line('B1', [2])]).split('\n')
-  expect(head?.split('|')).toHaveLength(9)
-  expect(missed).toBe('| B1 | POST | a bare \\| route | 1.30 (1.20–1.40) | ≥ 1.5 | **no** | ours 6,400/s |')
+  expect(head?.split('|')).toHaveLength(10)
+  expect(missed).toBe(
+    '| B1 | POST | a bare \\| route | 1.30 (1.20–1.40) | ≥ 1.5 | **no** | ours 6,400/s | 2026-12-01 |',
+  )
   expect(met).toContain('| 2 | ≥ 1.5 | yes |')
 })
 
