@@ -35,7 +35,7 @@ import {
   renderFleet,
   renderTable,
 } from './harness/report.ts'
-import type { Result } from './harness/result.ts'
+import { type Result, today } from './harness/result.ts'
 import { profileInto } from './harness/service.ts'
 
 const BENCHES: readonly Bench[] = [
@@ -78,7 +78,7 @@ const build = (): void => {
 
 const machine = (server: DatabaseServer): string =>
   describeMachine({
-    date: new Date().toISOString().slice(0, 10),
+    date: today(),
     cpu: os.cpus()[0]?.model.trim() ?? 'unknown',
     cores: os.availableParallelism(),
     memoryGb: Math.round(os.totalmem() / 1024 ** 3),

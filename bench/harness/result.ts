@@ -19,11 +19,12 @@ export interface Result {
   absolute: string
   /** What a reader has to know about this line; null: nothing. */
   note: string | null
-  /** On which it was measured, as in 2026-12-01 (UTC): the lines of a table may be of several days. */
+  /** On which it was measured: the lines of a table may be of several days. */
   date: string
 }
 
-const today = (): string => new Date().toISOString().slice(0, 10)
+/** As in 2026-12-01 (UTC). */
+export const today = (): string => new Date().toISOString().slice(0, 10)
 
 /** A bound that a ratio has to keep. */
 export interface Goal {
