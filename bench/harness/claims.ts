@@ -50,7 +50,7 @@ const claim = async (database: Database) => {
   if (!lease) throw new Error('nothing is queued any more')
   const items = await database.query((connection) => readWindow(connection, lease, lease.cursor, lease.toOrd))
   const won = await database.query((connection) =>
-    claimIntents(connection, lease, { from: lease.cursor, to: lease.toOrd, items, sendByMs: SEND_BY_MS }),
+    claimIntents(connection, lease, { from: lease.cursor, to: lease.toOrd, sendByMs: SEND_BY_MS }),
   )
   if (won?.size !== items.length) throw new Error('a window was not claimed whole')
   return { lease, items }

@@ -47,7 +47,7 @@ const claimPublish = async (context: RunContext, held: HeldShard): Promise<Claim
   const sendByMs = type.leaseMs
   try {
     if (!position.claimed) {
-      const window = { from: ord, to: ord + 1, items: [item], sendByMs }
+      const window = { from: ord, to: ord + 1, sendByMs }
       const won = await database.query((connection) => claimIntents(connection, lease, window))
       return won?.has(ord) ? { ...item, send: 1, attempt: 1 } : null
     }

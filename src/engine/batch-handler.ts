@@ -7,6 +7,8 @@ import type { BatchOutcome } from '../storage/run/transactional.ts'
 import type { BatchEntry, TransactionalExecutor } from './transactional.ts'
 
 const MESSAGE_MAX = 500
+/** Statements that cannot end a transaction without failing, by how they begin. Others may: they are asked about afterwards. */
+const LEAVES_TRANSACTION = /^\s*(select|insert|update|delete|merge|with|values)\b/i
 
 interface BatchWork {
   sql: Sql
@@ -31,9 +33,12 @@ export const executeBatch = async (work: BatchWork): Promise<BatchOutcome[]> => 
   // leaves with the handler's first statement: it fails with the connection only, and then so does that
   sql`savepoint batch`.catch(() => {})
   try {
-    const results = await callHandler(work)
-    // awaited: it fails where a handler has caught what ended its transaction, and the batch is halved for that too
-    await sql`release savepoint batch`
+    const { results, isSound } = await callHandler(work)
+    const released = sql`release savepoint batch`
+    // as a rule it leaves with the next statement, as the savepoint did; it is waited for where it may fail, which is where a
+    // handler has caught what made its transaction void, or has ended it: the batch is halved for that too
+    if (isSound) released.catch(() => {})
+    else await released
     return items.map((item) => outcome(work.type, item, results.get(item.key)))
   } catch (error) {
     if (abortsBatch(error)) throw error
@@ -48,12 +53,29 @@ export const executeBatch = async (work: BatchWork): Promise<BatchOutcome[]> => 
   }
 }
 
-const callHandler = async ({ sql, type, executor, items, run }: BatchWork): Promise<Map<string, BatchResult>> => {
+interface Handled {
+  results: Map<string, BatchResult>
+  /** Whether the transaction is certain to stand: no statement of the handler has failed, is under way, or could end it. */
+  isSound: boolean
+}
+
+const callHandler = async ({ sql, type, executor, items, run }: BatchWork): Promise<Handled> => {
   let over = false
+  /** Statements that speak against it. */
+  let unsound = 0
   // a handler that hangs, or leaves statements unawaited, must not touch the transaction afterwards
   const tx: TransactionSql = (strings, ...parameters) => {
     if (over) return Promise.reject(new Error('the transaction of this batch is over'))
-    return sql(strings, ...(parameters as Parameter[]))
+    unsound++
+    const answer = sql(strings, ...(parameters as Parameter[]))
+    const stands = LEAVES_TRANSACTION.test(strings[0] ?? '')
+    answer.then(
+      () => {
+        if (stands) unsound--
+      },
+      () => {}, // for the handler to see, or for nobody
+    )
+    return answer
   }
   let timer: NodeJS.Timeout | undefined
   try {
@@ -70,7 +92,7 @@ const callHandler = async ({ sql, type, executor, items, run }: BatchWork): Prom
         )
       }),
     ])
-    return new Map((results ?? []).map((result) => [result.key, result]))
+    return { results: new Map((results ?? []).map((result) => [result.key, result])), isSound: unsound === 0 }
   } finally {
     over = true
     clearTimeout(timer)

@@ -120,7 +120,6 @@ export const runExternal = async (
       claimIntents(connection, lease, {
         from: cursor,
         to: cursor + items.length,
-        items,
         sendByMs: type.leaseMs - executor.callTimeoutMs,
       }),
     )

@@ -14,7 +14,14 @@ import type { Database } from '../storage/database.ts'
 import { abortsBatch } from '../storage/database-faults.ts'
 import { explainKnownKeys } from '../storage/run/claim-retries.ts'
 import { lockUndone, markCompensated, undoingsOf } from '../storage/run/compensation.ts'
-import { type BatchItemKey, type BatchOutcome, commitBatch, takeBatchEffects } from '../storage/run/transactional.ts'
+import { KeyKnown, type Range, takeNewEffects } from '../storage/run/plain-batch.ts'
+import {
+  type Batch as AnyBatch,
+  type BatchAttempt,
+  type BatchOutcome,
+  commitBatch,
+  takeBatchEffects,
+} from '../storage/run/transactional.ts'
 import {
   type RunnableItem,
   readDueRetries,
@@ -30,13 +37,9 @@ import { charge, uncharge, workerCrash } from './suspects.ts'
 
 export type TransactionalExecutor = Extract<Executor, { kind: 'transactional' }>
 
-export interface BatchEntry extends RunnableItem, BatchItemKey {}
+export interface BatchEntry extends RunnableItem, BatchAttempt {}
 
-interface Batch {
-  items: BatchEntry[]
-  /** The window below which the cursor moves; null for due retries. */
-  range: { from: number; to: number } | null
-}
+type Batch = AnyBatch<BatchEntry>
 
 /** Windows read ahead of the cursor. */
 const WINDOWS_AHEAD = 4
@@ -60,6 +63,8 @@ export const runTransactional = async (
   let size = type.batch.maxItems
   let retriesLookedAt = Number.NEGATIVE_INFINITY
   let faults = 0
+  /** Until one of them was not: then this run looks at each, as the next ones are likely to be known too. */
+  let keysAreNew = true
 
   const nextRetries = async (limit: number): Promise<Batch | null> => {
     retriesLookedAt = performance.now()
@@ -91,6 +96,19 @@ export const runTransactional = async (
     return { items: items.map((item) => ({ ...item, attempt: 1 })), range: { from: cursor, to: cursor + items.length } }
   }
 
+  const run = async (batch: Batch): Promise<BatchOutcome[] | null> => {
+    if (held.isIsolated) return runSuspect(context, held, executor, batch)
+    if (keysAreNew && batch.range) {
+      try {
+        return await runBatch(database, held, executor, batch, { newKeysIn: batch.range })
+      } catch (error) {
+        if (!(error instanceof KeyKnown)) throw error
+        keysAreNew = false
+      }
+    }
+    return runBatch(database, held, executor, batch)
+  }
+
   const done = (batch: Batch, tookMs: number): void => {
     faults = 0
     if (batch.range) {
@@ -107,9 +125,7 @@ export const runTransactional = async (
       const batch = await nextBatch()
       if (!batch) return
       const startedAtMs = performance.now()
-      const outcomes = await inSpan(held, batch, () =>
-        held.isIsolated ? runSuspect(context, held, executor, batch) : runBatch(database, held, executor, batch, null),
-      )
+      const outcomes = await inSpan(held, batch, () => run(batch))
       if (outcomes === null) return
       held.charge = null // the commit has cleared it
       await probe('batch-committed', { operationId: lease.operationId })
@@ -174,7 +190,7 @@ const runSuspect = async (
   const crashes = await charge(context, held, item.ord)
   if (crashes === null) return null
   const { maxAttempts } = held.type.retry
-  if (crashes <= maxAttempts) return runBatch(context.database, held, executor, batch, null)
+  if (crashes <= maxAttempts) return runBatch(context.database, held, executor, batch)
   const { state, ...failure } = workerCrash(maxAttempts)
   const charged = { ...item, attempt: maxAttempts }
   const fate = failureFate(held.type, failure, charged)
@@ -184,30 +200,35 @@ const runSuspect = async (
     executor,
     { ...batch, items: [charged] },
     {
-      ord: item.ord,
-      item: state,
-      ...failure,
-      effectRef: null,
-      retryMs: fate.retryMs,
-      fingerprint: fate.fingerprint,
+      verdict: {
+        ord: item.ord,
+        item: state,
+        ...failure,
+        effectRef: null,
+        retryMs: fate.retryMs,
+        fingerprint: fate.fingerprint,
+      },
     },
   )
 }
 
-/** One transaction. `verdict` is given instead of a run for an item that must not run any more. */
+/**
+ * One transaction. `newKeysIn` is the window whose keys are taken for new ones; `KeyKnown` is thrown where they are not.
+ * `verdict` is given instead of a run for an item that must not run any more.
+ */
 const runBatch = (
   database: Database,
   held: HeldShard,
   executor: TransactionalExecutor,
   batch: Batch,
-  verdict: BatchOutcome | null,
+  { newKeysIn, verdict }: { newKeysIn?: Range; verdict?: BatchOutcome } = {},
 ): Promise<BatchOutcome[]> =>
   database.transaction(async ({ sql }: { sql: Sql }) => {
     const { lease, type } = held
     const subject = { operationId: lease.operationId }
-    const won = await takeBatchEffects(sql, lease, batch.items)
+    const lost = await (newKeysIn ? takeNewEffects(sql, lease, newKeysIn) : takeBatchEffects(sql, lease, batch))
     await probe('batch-effects-taken', subject)
-    const winners = batch.items.filter((item) => won.has(item.ord))
+    const winners = batch.items.filter(({ ord }) => !lost.has(ord))
     const undoings = lease.compensating ? undoingsOf(winners) : []
     if (undoings.length > 0) await lockUndone(sql, lease.tenantId, undoings)
     const outcomes = verdict
@@ -231,10 +252,9 @@ const runBatch = (
       })
     }
     const committed = await commitBatch(sql, lease, {
-      range: batch.range,
-      items: batch.items,
+      ...batch,
       outcomes,
-      lost: batch.items.filter((item) => !won.has(item.ord)),
+      lost,
       codeVersion: type.codeVersion,
     })
     if (!committed) throw new FenceLost('the lease was lost or a stop came first')

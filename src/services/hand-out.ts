@@ -121,9 +121,7 @@ const takeWindow = async (
   if (waitMs !== null) return { ...none, rateWaitMs: waitMs }
   const to = cursor + items.length
   const sendByMs = type.leaseMs - executor.callTimeoutMs
-  const won = await database.query((connection) =>
-    claimIntents(connection, lease, { from: cursor, to, items, sendByMs }),
-  )
+  const won = await database.query((connection) => claimIntents(connection, lease, { from: cursor, to, sendByMs }))
   if (won === null) return none
   const claimed = items
     .filter((item) => won.has(item.ord))

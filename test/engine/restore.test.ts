@@ -88,7 +88,7 @@ describe('a restore is recorded', () => {
     expect(await recordRestore(service.database, { doubtDays: 30 })).toMatchObject({ operations: 1, shards: 1 })
     for (const epoch of [lease.epoch, zombie.epoch]) {
       const won = await service.database.query((connection) =>
-        claimIntents(connection, { ...lease, epoch }, { from: 0, to: 1, items: [], sendByMs: 1_000 }),
+        claimIntents(connection, { ...lease, epoch }, { from: 0, to: 1, sendByMs: 1_000 }),
       )
       expect(won).toBeNull()
     }

@@ -131,6 +131,23 @@ describe('a transactional type', () => {
     await expectConserved(service, id)
   })
 
+  it.each(['commit', 'rollback', '/* so */ rollback'])(
+    'of a handler that ends its transaction (%s) nothing is called applied that is not there, and nothing is there twice',
+    async (statement) => {
+      const prefix = `e-${statement.length}-`
+      let ended = 0
+      handler = async (tx, items) => {
+        await write(tx, items)
+        if (ended++ === 0) await tx([statement] as unknown as TemplateStringsArray)
+      }
+      const { id } = await service.submit('place', [good(`${prefix}1`), good(`${prefix}2`)])
+      const view = await untilStatus(service, id, 'succeeded')
+      expect(view.counts.applied + view.counts.skipped).toBe(2)
+      expect(await written(prefix)).toEqual([`${prefix}1`, `${prefix}2`])
+      await expectConserved(service, id)
+    },
+  )
+
   it('a cancel stops it at a batch boundary: committed batches stay once, nothing is applied after the acknowledgement', async () => {
     let batches = 0
     let open: () => void = () => {}

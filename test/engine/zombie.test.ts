@@ -96,7 +96,7 @@ describe('a worker that lost its lease', () => {
 
       expect((await shardOf(id)).epoch).toBeGreaterThan(mine.epoch)
       const refusals = await service.database.query(async (connection) => ({
-        claim: await claimIntents(connection, lease, { from: mine.cursor, to: 4, items: [], sendByMs: 1_000 }),
+        claim: await claimIntents(connection, lease, { from: mine.cursor, to: 4, sendByMs: 1_000 }),
         renewed: await renewLeases(connection, zombie.workerId, [lease]),
       }))
       expect(refusals).toEqual({ claim: null, renewed: [] })

@@ -177,7 +177,7 @@ describe('a submission that is refused stores nothing', () => {
       'invalid-request',
       ['/after_when'],
     ],
-    ['a looser stop condition', grant({ stop_if: ['downstream_error_rate_5m > 99%'] }), 400, 'invalid-request'],
+    ['a looser stop condition', grant({ stop_if: ['ambiguous_effect_targets > 5'] }), 400, 'invalid-request'],
     ['a stop condition that is none', grant({ stop_if: ['rubbish'] }), 400, 'invalid-request', ['/stop_if/0']],
     ['a time that is none', grant({ run_after: 'tomorrow' }), 400, 'invalid-request', ['/run_after']],
     ['a priority out of bounds', grant({ priority: 1_001 }), 400, 'invalid-request', ['/priority']],

@@ -1,6 +1,6 @@
 /** The steps of a worker that runs a transactional shard: one batch, one commit. */
 import { failureFate } from '../../src/services/outcome-reports.ts'
-import type { BatchItemKey, BatchOutcome } from '../../src/storage/run/transactional.ts'
+import type { BatchOutcome } from '../../src/storage/run/transactional.ts'
 import { agree } from './command.ts'
 import { type Behaviour, outcomeOfBehaviour } from './provider.ts'
 import { commit, freeDueOrds, winnersOf } from './rules-batch.ts'
@@ -14,7 +14,7 @@ import { itemOf, type Run, type World } from './world.ts'
 const outcomesOf = (
   system: System,
   typeName: string,
-  won: readonly BatchItemKey[],
+  won: readonly real.BatchItem[],
   behaviour: Behaviour,
 ): BatchOutcome[] =>
   won.map((item, index) => {
@@ -43,7 +43,7 @@ const run = async (
   world: World,
   system: System,
   held: Run,
-  batch: { items: BatchItemKey[]; range: { from: number; to: number } | null },
+  batch: { items: real.BatchItem[]; range: { from: number; to: number } | null },
   { behaviour, dies }: Choice,
 ): Promise<string> => {
   const { operation, shard } = placeOf(world, held)

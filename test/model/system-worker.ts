@@ -12,13 +12,15 @@ import type { Report } from '../../src/storage/run/evidence.ts'
 import { finishShard } from '../../src/storage/run/finish.ts'
 import { acknowledgeStops, readLeases, renewLeases } from '../../src/storage/run/heartbeat.ts'
 import type { ClaimedShard, Lease } from '../../src/storage/run/lease.ts'
+import { KeyKnown, type Range, takeNewEffects } from '../../src/storage/run/plain-batch.ts'
 import {
-  type BatchItemKey,
+  type BatchAttempt,
   type BatchOutcome,
   commitBatch,
   takeBatchEffects,
 } from '../../src/storage/run/transactional.ts'
 import {
+  type RunnableItem,
   readDueRetries,
   readItems,
   readOrphanedIntents,
@@ -81,9 +83,8 @@ export const claimWindow = async (
   to: number,
 ): Promise<Set<number> | null> => {
   const lease = { ...leaseOf(run), steps: stepsOf(flavour) }
-  const items = await system.database.query((connection) => readWindow(connection, lease, run.cursor, to))
   return system.database.query((connection) =>
-    claimIntents(connection, lease, { from: run.cursor, to, items, sendByMs: 30_000 }),
+    claimIntents(connection, lease, { from: run.cursor, to, sendByMs: 30_000 }),
   )
 }
 
@@ -140,8 +141,10 @@ export const beat = async (system: System, run: Run): Promise<{ stop: 'pause' | 
   return { stop: found.stopRequested }
 }
 
+export type BatchItem = RunnableItem & BatchAttempt
+
 /** Waiting items that a batch may take, after the others are explained. */
-export const dueBatch = async (system: System, run: Run): Promise<BatchItemKey[]> => {
+export const dueBatch = async (system: System, run: Run): Promise<BatchItem[]> => {
   const ords = await readDue(system, run)
   await explain(system, run, ords)
   const attempts = await system.database.query((connection) => readRetryAttempts(connection, leaseOf(run), ords))
@@ -149,7 +152,7 @@ export const dueBatch = async (system: System, run: Run): Promise<BatchItemKey[]
   return items.map((item) => ({ ...item, attempt: attempts.get(item.ord) ?? 1 }))
 }
 
-export const windowBatch = async (system: System, run: Run, to: number): Promise<BatchItemKey[]> => {
+export const windowBatch = async (system: System, run: Run, to: number): Promise<BatchItem[]> => {
   const lease = { ...leaseOf(run), steps: [] }
   const items = await system.database.query((connection) => readWindow(connection, lease, run.cursor, to))
   return items.map((item) => ({ ...item, attempt: 1 }))
@@ -161,19 +164,25 @@ class RolledBack extends Error {}
 export const runBatch = async (
   system: System,
   run: Run,
-  batch: { items: BatchItemKey[]; range: { from: number; to: number } | null; dies: boolean },
-  handle: (won: readonly BatchItemKey[]) => BatchOutcome[],
+  batch: { items: BatchItem[]; range: Range | null; dies: boolean },
+  handle: (won: readonly BatchItem[]) => BatchOutcome[],
 ): Promise<BatchOutcome[] | null> => {
   const { items, range, dies } = batch
-  try {
-    return await system.database.transaction(async ({ sql }) => {
-      const won = await takeBatchEffects(sql, leaseOf(run), items)
-      const outcomes = handle(items.filter((item) => won.has(item.ord)))
+  const transaction = (newKeysIn: Range | null) =>
+    system.database.transaction(async ({ sql }) => {
+      const lost = await (newKeysIn
+        ? takeNewEffects(sql, leaseOf(run), newKeysIn)
+        : takeBatchEffects(sql, leaseOf(run), { items, range }))
+      const outcomes = handle(items.filter((item) => !lost.has(item.ord)))
       if (dies) throw new RolledBack()
-      const lost = items.filter((item) => !won.has(item.ord))
       const committed = await commitBatch(sql, leaseOf(run), { range, items, outcomes, lost, codeVersion: 'c1' })
       if (!committed) throw new RolledBack()
       return outcomes
+    })
+  try {
+    return await transaction(range).catch((error: unknown) => {
+      if (error instanceof KeyKnown) return transaction(null)
+      throw error
     })
   } catch (error) {
     if (error instanceof RolledBack) return null

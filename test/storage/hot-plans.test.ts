@@ -50,6 +50,7 @@ import { explainStopped } from '../../src/storage/run/explain-stopped.ts'
 import { finishShard } from '../../src/storage/run/finish.ts'
 import { acknowledgeStops, readLeases } from '../../src/storage/run/heartbeat.ts'
 import { readEffects, recordObservation } from '../../src/storage/run/observations.ts'
+import { takeNewEffects } from '../../src/storage/run/plain-batch.ts'
 import { commitBatch, takeBatchEffects } from '../../src/storage/run/transactional.ts'
 import {
   chargeSuspect,
@@ -111,14 +112,15 @@ const IN_FLIGHT = range(QUARTER / 2 - 100, 100)
 const DOUBTFUL = { ord: 2 * QUARTER, shard: 2 }
 const ANY_TIME = { from: '2020-01-01', to: '2100-01-01' }
 
-/** Items of a batch that has just been read. */
-const batch = range(QUARTER / 2, 100).map((ord) => ({
-  ...{ ord, key: `i${ord}`, step: '', effectKey: keyOf(ord), inputHash: 'h', attempt: 1 },
-}))
-const batchOutcomes = batch.map(({ ord }) => ({
-  ...({ ord, item: 'applied', failureClass: null, reasonCode: null, message: null } as const),
-  ...{ effectRef: null, retryMs: null, fingerprint: null },
-}))
+/** A batch at the cursor. */
+const window = { from: QUARTER / 2, to: QUARTER / 2 + 100 }
+const batch = { items: range(window.from, 100).map((ord) => ({ ord, attempt: 1 })), range: window }
+const batchOutcomes = (effectRef: string | null) =>
+  batch.items.map(({ ord }) => ({
+    ...({ ord, item: 'applied', failureClass: null, reasonCode: null, message: null } as const),
+    ...{ effectRef, retryMs: null, fingerprint: null },
+  }))
+const all = { lost: new Set<number>(), codeVersion: 'c1' }
 
 const RETRIED = {
   ...({ effect: 'absent', item: 'failed', failureClass: 'transient', reasonCode: 'HTTP_503' } as const),
@@ -203,12 +205,28 @@ test.each<[string, number, (at: At) => Promise<unknown>]>([
     ({ database: d, planted: p }) => converge(d, leaseOf(p), { ...by, workerId: p.worker, reports: outcomes }),
   ],
   [
-    'a transactional batch of 100',
+    'a plain batch of 100',
     400,
     async ({ connection: c, planted: p }) => {
-      await takeBatchEffects(c.sql, leaseOf(p), batch)
-      const moved = { from: QUARTER / 2, to: QUARTER / 2 + 100 }
-      const done = { range: moved, items: batch, outcomes: batchOutcomes, lost: [], codeVersion: 'c1' }
+      expect(await takeNewEffects(c.sql, leaseOf(p), window)).toEqual(new Set())
+      expect(await commitBatch(c.sql, leaseOf(p), { ...batch, outcomes: batchOutcomes(null), ...all })).toBe(true)
+    },
+  ],
+  [
+    'a batch of 100, of which things are told',
+    400,
+    async ({ connection: c, planted: p }) => {
+      expect(await takeBatchEffects(c.sql, leaseOf(p), batch)).toEqual(new Set())
+      expect(await commitBatch(c.sql, leaseOf(p), { ...batch, outcomes: batchOutcomes('ref'), ...all })).toBe(true)
+    },
+  ],
+  [
+    'a batch of 100 second attempts',
+    400,
+    async ({ connection: c, planted: p }) => {
+      const items = batch.items.map(({ ord }) => ({ ord, attempt: 2 }))
+      expect(await takeBatchEffects(c.sql, leaseOf(p), { items, range: null })).toEqual(new Set())
+      const done = { items, range: null, outcomes: batchOutcomes('ref'), ...all }
       expect(await commitBatch(c.sql, leaseOf(p), done)).toBe(true)
     },
   ],

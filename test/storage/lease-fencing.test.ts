@@ -9,14 +9,8 @@ import { finishShard } from '../../src/storage/run/finish.ts'
 import { acknowledgeStops, readLeases, renewLeases } from '../../src/storage/run/heartbeat.ts'
 import type { ClaimedShard, Lease } from '../../src/storage/run/lease.ts'
 import { advanceEpoch, readHolding } from '../../src/storage/run/remote.ts'
-import { commitBatch, takeBatchEffects } from '../../src/storage/run/transactional.ts'
-import {
-  chargeSuspect,
-  readOrphanedIntents,
-  readOwnIntents,
-  readPosition,
-  readWindow,
-} from '../../src/storage/run/window.ts'
+import { type Batch, type BatchOutcome, commitBatch, takeBatchEffects } from '../../src/storage/run/transactional.ts'
+import { chargeSuspect, readOrphanedIntents, readOwnIntents, readPosition } from '../../src/storage/run/window.ts'
 import { requestCancel } from '../../src/storage/stops.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import {
@@ -72,69 +66,33 @@ const takeOver = async (lease: Lease): Promise<ClaimedShard> => {
   return taken
 }
 
-const commitWindow = (lease: Lease) =>
+const commit = (lease: Lease, batch: Batch, told: Partial<BatchOutcome>) =>
   database.transaction(async ({ sql }) => {
-    const window = await database.query((connection) => readWindow(connection, { ...lease, steps: [] }, 2, 5))
-    const batch = window.map((item) => ({ ...item, attempt: 1 }))
-    await takeBatchEffects(sql, lease, batch)
-    const committed = await commitBatch(sql, lease, {
-      range: { from: 2, to: 5 },
-      items: batch,
-      outcomes: batch.map(({ ord }) => ({
-        ord,
-        item: 'applied',
-        failureClass: null,
-        reasonCode: null,
-        message: null,
-        effectRef: null,
-        retryMs: null,
-        fingerprint: null,
-      })),
-      lost: [],
-      codeVersion: 'c1',
-    })
-    if (!committed) throw new Error('fence lost')
+    expect(await takeBatchEffects(sql, lease, batch)).toEqual(new Set())
+    const outcome: Omit<BatchOutcome, 'ord'> = {
+      item: 'applied',
+      failureClass: null,
+      reasonCode: null,
+      message: null,
+      effectRef: null,
+      retryMs: null,
+      fingerprint: null,
+      ...told,
+    }
+    const outcomes = batch.items.map(({ ord }) => ({ ord, ...outcome }))
+    if (!(await commitBatch(sql, lease, { ...batch, outcomes, lost: new Set(), codeVersion: 'c1' })))
+      throw new Error('fence lost')
     return 'committed'
   })
 
-const commitRetries = (lease: Lease) =>
-  database.transaction(async ({ sql }) => {
-    const [item] = await database.query((connection) => readWindow(connection, { ...lease, steps: [] }, 0, 1))
-    if (!item) throw new Error('the item is missing')
-    const batch = [{ ...item, attempt: 2 }]
-    await takeBatchEffects(sql, lease, batch)
-    const committed = await commitBatch(sql, lease, {
-      range: null,
-      items: batch,
-      outcomes: [
-        {
-          ord: 0,
-          item: 'applied',
-          failureClass: null,
-          reasonCode: null,
-          message: null,
-          effectRef: null,
-          retryMs: null,
-          fingerprint: null,
-        },
-      ],
-      lost: [],
-      codeVersion: 'c1',
-    })
-    if (!committed) throw new Error('fence lost')
-    return 'committed'
-  })
+const WINDOW: Batch = { items: [2, 3, 4].map((ord) => ({ ord, attempt: 1 })), range: { from: 2, to: 5 } }
+const RETRIES: Batch = { items: [{ ord: 0, attempt: 2 }], range: null }
 
 /** Every statement that a lease gives a right to; what it answers when it does its work, and when the lease is gone. */
 const mutations: [name: string, run: (lease: Lease) => Promise<unknown>, works: unknown, refused: unknown][] = [
   [
     'claimIntents',
-    async (lease) => {
-      const window = await database.query((connection) => readWindow(connection, { ...lease, steps: [] }, 2, 5))
-      return database.query((connection) =>
-        claimIntents(connection, lease, { from: 2, to: 5, items: window, sendByMs: 1_000 }),
-      )
-    },
+    (lease) => database.query((connection) => claimIntents(connection, lease, { from: 2, to: 5, sendByMs: 1_000 })),
     new Set([2, 3, 4]),
     null,
   ],
@@ -146,14 +104,20 @@ const mutations: [name: string, run: (lease: Lease) => Promise<unknown>, works: 
   ],
   ['explainKnownKeys', (lease) => explainKnownKeys(database, lease, [1], 'c1'), 1, 0],
   [
+    'commitBatch of a window of which nothing is told',
+    (lease) => commit(lease, WINDOW, {}).catch((error: Error) => error.message),
+    'committed',
+    'fence lost',
+  ],
+  [
     'commitBatch of a window',
-    (lease) => commitWindow(lease).catch((error: Error) => error.message),
+    (lease) => commit(lease, WINDOW, { effectRef: 'ref' }).catch((error: Error) => error.message),
     'committed',
     'fence lost',
   ],
   [
     'commitBatch of retries',
-    (lease) => commitRetries(lease).catch((error: Error) => error.message),
+    (lease) => commit(lease, RETRIES, {}).catch((error: Error) => error.message),
     'committed',
     'fence lost',
   ],

@@ -203,7 +203,6 @@ const STATEMENTS = { mark: 4, items: 4, ledger: 8 }
 
 const shard = { tenantId: TENANT, operationId: uuidv7(), shard: 0, workerId: crypto.randomUUID(), epoch: 2, steps: [] }
 const worker = { workerId: shard.workerId, types: [GRANT] }
-const window = [{ ord: 0, key: 'i0', step: '', effectKey: '30:0', inputHash: 'h' }]
 const undone = Array.from({ length: 100 }, (_, index) => ({
   effectKey: `old:${index}`,
   step: '',
@@ -215,7 +214,7 @@ const evidence = { source: 'worker', epoch: 2, workerId: shard.workerId, actor: 
 test.each<[string, (connection: Connection) => Promise<unknown>]>([
   ['the claim of a ready shard', (c) => claimReadyShards(c, { ...worker, limit: 4, perTenant: 4, afterTenant: 0 })],
   ['the claim of a lease that ran out', (c) => claimExpiredShards(c, { ...worker, limit: 4 })],
-  ['the claim of a window', (c) => claimIntents(c, shard, { from: 0, to: 1, items: window, sendByMs: 1_000 })],
+  ['the claim of a window', (c) => claimIntents(c, shard, { from: 0, to: 1, sendByMs: 1_000 })],
   ['the heartbeat', (c) => renewLeases(c, shard.workerId, [shard])],
   ['the window', (c) => readWindow(c, shard, 0, 500)],
   ['due retries', (c) => readDueRetries(c, shard, 100)],

@@ -48,10 +48,11 @@ export const startExternalRun = (
   vi.mocked(readWindow).mockImplementation((_connection, lease, from, to) =>
     mine(lease, () => Array.from({ length: to - from }, (_, n) => runnableItem(from + n, firstStep))),
   )
-  vi.mocked(claimIntents).mockImplementation((_connection, lease, { from, to, items, sendByMs }) =>
+  vi.mocked(claimIntents).mockImplementation((_connection, lease, { from, to, sendByMs }) =>
     mine(lease, () => {
-      claims.push({ from, to, ords: items.map(({ ord }) => ord), sendByMs })
-      return new Set(items.map(({ ord }) => ord))
+      const ords = Array.from({ length: to - from }, (_, n) => from + n)
+      claims.push({ from, to, ords, sendByMs })
+      return new Set(ords)
     }),
   )
   vi.mocked(readDueRetries).mockImplementation((_connection, lease, limit, below = Number.POSITIVE_INFINITY) =>

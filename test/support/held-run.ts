@@ -47,7 +47,6 @@ export const runnableItem = (ord: number, step = ''): RunnableItem => ({
   key: `k${ord}`,
   step,
   effectKey: step === '' ? `e${ord}` : `e${ord}/${step}`,
-  inputHash: `h${ord}`,
   input: { n: ord },
 })
 

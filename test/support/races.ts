@@ -13,7 +13,6 @@ import { claimReadyShards, type RunnableType } from '../../src/storage/run/claim
 import type { Converged } from '../../src/storage/run/converge.ts'
 import type { Evidence, Report } from '../../src/storage/run/evidence.ts'
 import type { ClaimedShard, Lease, ShardKey } from '../../src/storage/run/lease.ts'
-import { readWindow } from '../../src/storage/run/window.ts'
 import { insertSubmissions, type Submission } from '../../src/storage/submissions.ts'
 import { until } from './processes.ts'
 
@@ -106,15 +105,8 @@ export const claimOne = async (database: Database, type = GRANT, workerId = rand
 }
 
 /** Claims the window [from, to) as a run does. Null: the fence did not hold. */
-export const claimWindow = async (
-  database: Database,
-  lease: Lease & { steps?: readonly string[] },
-  from: number,
-  to: number,
-): Promise<Set<number> | null> => {
-  const window = await database.query((connection) => readWindow(connection, { steps: [], ...lease }, from, to))
-  return database.query((connection) => claimIntents(connection, lease, { from, to, items: window, sendByMs: 10_000 }))
-}
+export const claimWindow = (database: Database, lease: Lease, from: number, to: number): Promise<Set<number> | null> =>
+  database.query((connection) => claimIntents(connection, lease, { from, to, sendByMs: 10_000 }))
 
 /** Brings one report home. */
 export const tell = (

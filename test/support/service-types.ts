@@ -7,7 +7,8 @@ type Members = { [member: string]: Json }
 
 /**
  * The type "grant" against the effect server, as an entry of a type file: the shortest lease that a type may have. An item's
- * input chooses what the server does (`mode`, `delay_ms`) and, if it likes, the effect key (`target`).
+ * input chooses what the server does (`mode`, `delay_ms`) and, if it likes, the effect key (`target`). Rates stop nothing: they are
+ * of all tests of a file, and would pause the replay of one for the failures of another.
  */
 export const grantType = (name: string, change: Members = {}, http: Members = {}): Members => ({
   name,
@@ -20,6 +21,7 @@ export const grantType = (name: string, change: Members = {}, http: Members = {}
   lease_seconds: 2,
   stall_ms: 10_000,
   retry: { max_attempts: 3, base_ms: 50, max_ms: 100 },
+  stop_if: ['ambiguous_effect_targets > 0'],
   http: {
     request: {
       url: '{env.EFFECTS_URL}/grants',

@@ -10,13 +10,16 @@ import { claimRetries, explainKnownKeys } from '../../src/storage/run/claim-retr
 import { claimExpiredShards, claimReadyShards, type RunnableType } from '../../src/storage/run/claim-shards.ts'
 import { finishShard } from '../../src/storage/run/finish.ts'
 import type { ClaimedShard } from '../../src/storage/run/lease.ts'
+import { KeyKnown, takeNewEffects } from '../../src/storage/run/plain-batch.ts'
 import {
-  type BatchItemKey,
+  type Batch as AnyBatch,
+  type BatchAttempt,
   type BatchOutcome,
   commitBatch,
   takeBatchEffects,
 } from '../../src/storage/run/transactional.ts'
 import {
+  type RunnableItem,
   readDueRetries,
   readItems,
   readOrphanedIntents,
@@ -122,9 +125,7 @@ const runExternal = async (storm: Storm, lease: ClaimedShard, random: Random): P
       const items = await database.query((connection) => readWindow(connection, lease, cursor, to))
       // the next window is claimed while this one is written
       const [won] = await Promise.all([
-        database.query((connection) =>
-          claimIntents(connection, lease, { from: cursor, to, items, sendByMs: SEND_BY_MS }),
-        ),
+        database.query((connection) => claimIntents(connection, lease, { from: cursor, to, sendByMs: SEND_BY_MS })),
         write(inFlight),
       ])
       inFlight = []
@@ -173,13 +174,16 @@ const runExternal = async (storm: Storm, lease: ClaimedShard, random: Random): P
 class FenceLost extends Error {}
 class Crash extends Error {}
 
+type BatchItem = RunnableItem & BatchAttempt
+type Batch = AnyBatch<BatchItem>
+
 const runBatches = async (storm: Storm, lease: ClaimedShard, random: Random): Promise<boolean> => {
   let cursor = lease.cursor
   for (let step = 0; step < STEPS_MAX; step++) {
     const batch = (await dueBatch(storm, lease)) ?? (await nextBatch(storm, lease, cursor))
     if (!batch) return true
     try {
-      await runBatch(storm, lease, batch, random)
+      await runBatch(storm, lease, batch, random, batch.range !== null && random.once(2))
       storm.figures.batches++
       cursor = batch.range?.to ?? cursor
     } catch (error) {
@@ -189,11 +193,6 @@ const runBatches = async (storm: Storm, lease: ClaimedShard, random: Random): Pr
     }
   }
   return true
-}
-
-interface Batch {
-  items: BatchItemKey[]
-  range: { from: number; to: number } | null
 }
 
 const dueBatch = async ({ database, figures }: Storm, lease: ClaimedShard): Promise<Batch | null> => {
@@ -213,22 +212,47 @@ const nextBatch = async ({ database }: Storm, lease: ClaimedShard, cursor: numbe
   return { items: items.map((item) => ({ ...item, attempt: 1 })), range: { from: cursor, to } }
 }
 
-const runBatch = (storm: Storm, lease: ClaimedShard, { items, range }: Batch, random: Random): Promise<void> =>
+const runBatch = async (
+  storm: Storm,
+  lease: ClaimedShard,
+  batch: Batch,
+  random: Random,
+  asNew: boolean,
+): Promise<void> => {
+  try {
+    await runTransaction(storm, lease, batch, random, asNew)
+  } catch (error) {
+    if (!(error instanceof KeyKnown)) throw error
+    await runTransaction(storm, lease, batch, random, false)
+  }
+}
+
+const runTransaction = (
+  storm: Storm,
+  lease: ClaimedShard,
+  { items, range }: Batch,
+  random: Random,
+  asNew: boolean,
+): Promise<void> =>
   storm.database.transaction(async ({ sql }) => {
-    const won = await takeBatchEffects(sql, lease, items)
+    const lost = await (asNew && range
+      ? takeNewEffects(sql, lease, range)
+      : takeBatchEffects(sql, lease, { items, range }))
+    // as a rule nothing is to be told of a batch; of some all kinds of things
+    const plain = random.once(2)
     if (random.once(15)) await sleep(random.below(8))
     if (random.once(25)) throw new Crash()
     const committed = await commitBatch(sql, lease, {
       range,
       items,
-      outcomes: items.filter((item) => won.has(item.ord)).map((item) => batchOutcome(item, random)),
-      lost: items.filter((item) => !won.has(item.ord)),
+      outcomes: items.filter((item) => !lost.has(item.ord)).map((item) => batchOutcome(item, plain, random)),
+      lost,
       codeVersion: 'c1',
     })
     if (!committed) throw new FenceLost()
   })
 
-const batchOutcome = (item: BatchItemKey, random: Random): BatchOutcome => {
+const batchOutcome = (item: BatchItem, plain: boolean, random: Random): BatchOutcome => {
   const done = {
     ord: item.ord,
     failureClass: null,
@@ -238,6 +262,7 @@ const batchOutcome = (item: BatchItemKey, random: Random): BatchOutcome => {
     retryMs: null,
     fingerprint: null,
   }
+  if (plain) return { ...done, item: 'applied' }
   const draw = random.below(12)
   if (draw === 0) return { ...done, item: 'skipped', reasonCode: 'ALREADY_SO' }
   if (draw > 3) return { ...done, item: 'applied', effectRef: random.once(2) ? 'ref' : null }

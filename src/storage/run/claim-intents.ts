@@ -1,22 +1,11 @@
-import { ints, texts } from '../array-literal.ts'
 import type { Connection } from '../connection.ts'
 import type { Lease } from './lease.ts'
-
-/** An item of a window, as it was read from `operation_items`. */
-export interface WindowItem {
-  ord: number
-  key: string
-  /** '' for an item without steps. */
-  step: string
-  /** Of the step, where the item has steps. */
-  effectKey: string
-  inputHash: string
-}
 
 /**
  * Claims the window [from, to): an intent for each effect key nobody holds, a row in `item_retries` for the others, and
  * the cursor moves, all in one commit. This is the instant at which a cancel is decided (invariant D): every predicate is
- * a column of the locked shard row. Where items have steps, it is the first one that is claimed.
+ * a column of the locked shard row. Where items have steps, it is the first one that is claimed. Keys and hashes are taken from
+ * `operation_items`, where they are already.
  *
  * Answers with the ords whose intent is ours, or null when the fence did not hold (lease lost, stop requested, or another
  * cursor): then nothing changed.
@@ -24,10 +13,8 @@ export interface WindowItem {
 export const claimIntents = async (
   { sql }: Connection,
   lease: Lease,
-  window: { from: number; to: number; items: readonly WindowItem[]; sendByMs: number },
+  window: { from: number; to: number; sendByMs: number },
 ): Promise<Set<number> | null> => {
-  const ords = ints(window.items.map((item) => item.ord))
-  const keys = texts(window.items.map((item) => item.effectKey))
   const rows = await sql<{ won: string }>`
     with fence as materialized (
       select tenant_id, operation_id, shard, coalesce(steps[1], '') as step from operation_shards
@@ -35,8 +22,11 @@ export const claimIntents = async (
         and state = 'leased' and lease_epoch = ${lease.epoch} and stop_requested is null and cursor = ${window.from}
       for no key update),
     u as materialized (
-      select * from unnest(${ords}::int[], ${keys}::text[], ${texts(window.items.map((item) => item.key))}::text[],
-        ${texts(window.items.map((item) => item.inputHash))}::text[]) as u (ord, effect_key, item_key, input_hash)),
+      -- as stepKey in domain/steps.ts
+      select i.ord, case f.step when '' then i.effect_key else i.effect_key || '/' || f.step end as effect_key, i.item_key,
+        i.input_hash
+      from fence f, operation_items i
+      where i.tenant_id = f.tenant_id and i.operation_id = f.operation_id and i.ord >= ${window.from} and i.ord < ${window.to}),
     won as (
       insert into effects (tenant_id, effect_key, state, send, operation_id, shard, ord, step, attempt, lease_epoch, item_key,
         input_hash, send_by)

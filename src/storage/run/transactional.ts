@@ -1,7 +1,8 @@
 /**
  * A batch of a transactional type is one transaction: the effect keys are taken, the handler works on the winners, and the
  * last statement writes ledger, retries and counters and moves the cursor under the fence. If the fence does not hold, the
- * whole transaction is rolled back, the handler's work with it: committed batches stay, exactly once.
+ * whole transaction is rolled back, the handler's work with it: committed batches stay, exactly once. Here is what any batch
+ * needs; plain-batch.ts does the same for one that nothing stands in the way of.
  *
  * The fence comes last on purpose. Taken first it held the shard row for the length of a batch, and heartbeats and cancels
  * waited behind it until leases ran out. A lost lease costs one rolled-back batch instead.
@@ -10,8 +11,8 @@ import { EXHAUSTED_RUNS_MAX, type FailureClass } from '../../domain/failure.ts'
 import type { ItemState } from '../../domain/ledger.ts'
 import { ints, sparseInts, sparseTexts, texts } from '../array-literal.ts'
 import type { Sql } from '../connection.ts'
-import type { WindowItem } from './claim-intents.ts'
 import type { Lease } from './lease.ts'
+import { commitPlainBatch, type Range } from './plain-batch.ts'
 
 /** What the handler made of one item of a batch. */
 export interface BatchOutcome {
@@ -25,35 +26,60 @@ export interface BatchOutcome {
   fingerprint: string | null
 }
 
-export interface BatchItemKey extends WindowItem {
+/** An item of a batch, and which attempt at it this is. */
+export interface BatchAttempt {
+  ord: number
   attempt: number
 }
 
+/** What one transaction works on. */
+export interface Batch<Item extends BatchAttempt = BatchAttempt> {
+  /** In the order of their ords. */
+  items: readonly Item[]
+  /** The window below which the cursor moves, and whose items these are; null for a batch of due retries. */
+  range: Range | null
+}
+
+/** The window that a batch is as a whole, for the first time; null: its items are to be named one by one. */
+const windowOf = ({ items, range }: Batch): Range | null => (items.every(({ attempt }) => attempt === 1) ? range : null)
+
 /**
- * Takes the effect keys of a batch: new ones, and those that are absent or compensated. Answers with the ords that won;
- * a key that another transaction is taking right now is waited for.
+ * How a statement is told the items of a batch: a window by its bounds, any others by ord and attempt. Keys and hashes are
+ * never sent: the database has them in `operation_items`.
+ */
+const named = (batch: Batch): Range & { ords: string; attempts: string } => {
+  const window = windowOf(batch)
+  const single = window ? [] : batch.items
+  return {
+    ...(window ?? { from: 0, to: 0 }),
+    ords: ints(single.map(({ ord }) => ord)),
+    attempts: ints(single.map(({ attempt }) => attempt)),
+  }
+}
+
+/**
+ * Takes the effect keys of a batch: new ones, and those that are absent or compensated. Answers with the ords that did not
+ * get theirs; a key that another transaction is taking right now is waited for.
  *
  * Key and input hash of the item are left empty: they are there for evidence that comes later, and a transactional effect is
  * decided by its commit.
  */
-export const takeBatchEffects = async (
-  sql: Sql,
-  lease: Lease,
-  items: readonly BatchItemKey[],
-): Promise<Set<number>> => {
-  const rows = await sql<{ won: string }>`
-    with u as (
-      select distinct on (effect_key) * from unnest(
-        ${ints(items.map((item) => item.ord))}::int[], ${texts(items.map((item) => item.effectKey))}::text[],
-        ${ints(items.map((item) => item.attempt))}::int[])
-        as u (ord, effect_key, attempt)
-      order by effect_key, ord),
+export const takeBatchEffects = async (sql: Sql, lease: Lease, batch: Batch): Promise<Set<number>> => {
+  const { from, to, ords, attempts } = named(batch)
+  const [row] = await sql<{ lost: string | null }>`
+    with known as (
+      select ord, effect_key, 1 as attempt from operation_items
+      where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and ord >= ${from} and ord < ${to}
+      union all
+      select i.ord, i.effect_key, s.attempt from unnest(${ords}::int[], ${attempts}::int[]) as s (ord, attempt)
+        join operation_items i
+          on i.tenant_id = ${lease.tenantId} and i.operation_id = ${lease.operationId}::uuid and i.ord = s.ord),
     won as (
       insert into effects as e (tenant_id, effect_key, state, send, operation_id, shard, ord, attempt, lease_epoch,
         item_key, input_hash, item_state, send_by)
       select ${lease.tenantId}::int, effect_key, 'applied', 1, ${lease.operationId}::uuid, ${lease.shard}::int, ord, attempt,
         ${lease.epoch}::bigint, '', '', 'applied', now()
-      from u order by effect_key
+      from (select distinct on (effect_key) ord, effect_key, attempt from known order by effect_key, ord) as first
       on conflict (tenant_id, effect_key) do update set
         was = e.state, state = 'applied', send = e.send + 1, operation_id = excluded.operation_id, shard = excluded.shard,
         ord = excluded.ord, attempt = excluded.attempt, lease_epoch = excluded.lease_epoch, item_key = excluded.item_key,
@@ -61,54 +87,67 @@ export const takeBatchEffects = async (
         claimed_at = clock_timestamp(), send_by = excluded.send_by, updated_at = clock_timestamp()
       where e.state in ('absent', 'compensated')
       returning ord)
-    select coalesce(string_agg(ord::text, ','), '') as won from won`
-  const won = rows[0]?.won ?? ''
-  return new Set(won === '' ? [] : won.split(',').map(Number))
+    -- as a rule all are won: what is lost is looked for only where their numbers differ
+    select case when (select count(*) from won) < ${batch.items.length}::int then (
+      select string_agg(ord::text, ',') from known where ord not in (select ord from won)) end as lost`
+  return new Set(row?.lost?.split(',').map(Number))
 }
 
+/** What an item has that nothing is told of. */
+const isPlain = ({ item, reasonCode, message, effectRef }: BatchOutcome): boolean =>
+  item === 'applied' && reasonCode === null && message === null && effectRef === null
+
 /**
- * Writes the outcomes of a batch and moves on. `range` is the window below which the cursor moves, or null for a batch of
- * due retries (their rows are deleted). `lost` are items whose key is held by another: they wait in `item_retries`.
- * Answers false when the fence did not hold: the caller rolls back.
+ * Writes the outcomes of a batch and moves on; the rows of due retries are deleted. `lost` are ords whose key is held by
+ * another: they wait in `item_retries`. Answers false when the fence did not hold: the caller rolls back.
  */
 export const commitBatch = async (
   sql: Sql,
   lease: Lease,
-  batch: {
-    range: { from: number; to: number } | null
-    items: readonly BatchItemKey[]
+  batch: Batch & {
+    /** Of each item that is not lost. */
     outcomes: readonly BatchOutcome[]
-    lost: readonly BatchItemKey[]
+    lost: ReadonlySet<number>
     codeVersion: string
   },
 ): Promise<boolean> => {
   const { outcomes, lost, range } = batch
-  const itemOf = new Map(batch.items.map((item) => [item.ord, item]))
-  const attempts = ints(outcomes.map((outcome) => itemOf.get(outcome.ord)?.attempt ?? 1))
+  if (outcomes.length + lost.size !== batch.items.length) throw new Error('an item of the batch has no outcome')
+  const told = outcomes.filter((outcome) => !isPlain(outcome))
+  const window = windowOf(batch)
+  if (window && told.length === 0 && lost.size === 0) return commitPlainBatch(sql, lease, window, batch.codeVersion)
+  const { from, to, ords, attempts } = named(batch)
   const rows = await sql`
-    with u as materialized (
-      select ord, effect_key, item_key, input_hash, attempt, item,
+    with known as materialized (
+      select ord, effect_key, item_key, input_hash, 1 as attempt from operation_items
+      where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and ord >= ${from} and ord < ${to}
+      union all
+      select i.ord, i.effect_key, i.item_key, i.input_hash, s.attempt
+      from unnest(${ords}::int[], ${attempts}::int[]) as s (ord, attempt)
+        join operation_items i
+          on i.tenant_id = ${lease.tenantId} and i.operation_id = ${lease.operationId}::uuid and i.ord = s.ord),
+    lost as materialized (
+      select k.ord, k.effect_key from known k join unnest(${ints([...lost])}::int[]) as l (ord) using (ord)),
+    u as materialized (
+      select k.*, coalesce(item, 'applied') as item,
         -- as in converge: decided once, for all that derives from it
         case when class = 'transient' and fingerprint is not null and (
           select count(distinct d.operation_id) from dead_letters d
-          where d.tenant_id = ${lease.tenantId} and d.effect_key = r.effect_key and d.fingerprint = r.fingerprint
+          where d.tenant_id = ${lease.tenantId} and d.effect_key = k.effect_key and d.fingerprint = r.fingerprint
             and d.operation_id <> ${lease.operationId}::uuid) >= ${EXHAUSTED_RUNS_MAX - 1}::int
           then 'bug_suspected' else class end as class,
         reason_code, message, effect_ref, retry_ms, fingerprint
-      from unnest(
-        ${ints(outcomes.map((outcome) => outcome.ord))}::int[],
-        ${texts(outcomes.map((outcome) => itemOf.get(outcome.ord)?.effectKey))}::text[],
-        ${texts(outcomes.map((outcome) => itemOf.get(outcome.ord)?.key))}::text[],
-        ${texts(outcomes.map((outcome) => itemOf.get(outcome.ord)?.inputHash))}::text[], ${attempts}::int[],
-        ${texts(outcomes.map((outcome) => outcome.item))}::text[],
-        ${sparseTexts(outcomes.map((outcome) => outcome.failureClass))}::text[],
-        ${sparseTexts(outcomes.map((outcome) => outcome.reasonCode))}::text[],
-        ${sparseTexts(outcomes.map((outcome) => outcome.message))}::text[],
-        ${sparseTexts(outcomes.map((outcome) => outcome.effectRef))}::text[],
-        ${sparseInts(outcomes.map((outcome) => outcome.retryMs))}::int[],
-        ${sparseTexts(outcomes.map((outcome) => outcome.fingerprint))}::text[])
-        as r (ord, effect_key, item_key, input_hash, attempt, item, class, reason_code, message, effect_ref, retry_ms,
-          fingerprint)),
+      from known k left join unnest(
+        ${ints(told.map((outcome) => outcome.ord))}::int[],
+        ${texts(told.map((outcome) => outcome.item))}::text[],
+        ${sparseTexts(told.map((outcome) => outcome.failureClass))}::text[],
+        ${sparseTexts(told.map((outcome) => outcome.reasonCode))}::text[],
+        ${sparseTexts(told.map((outcome) => outcome.message))}::text[],
+        ${sparseTexts(told.map((outcome) => outcome.effectRef))}::text[],
+        ${sparseInts(told.map((outcome) => outcome.retryMs))}::int[],
+        ${sparseTexts(told.map((outcome) => outcome.fingerprint))}::text[])
+        as r (ord, item, class, reason_code, message, effect_ref, retry_ms, fingerprint) using (ord)
+      where ord not in (select ord from lost)),
     waited as (
       delete from item_retries r using u
       where ${range === null} and r.tenant_id = ${lease.tenantId} and r.operation_id = ${lease.operationId}::uuid
@@ -134,10 +173,9 @@ export const commitBatch = async (
         now() + retry_ms * interval '1 ms', 'failed', 'failed', class
       from u where retry_ms is not null
       union all
-      select ${lease.tenantId}::int, ${lease.operationId}::uuid, l.ord, ${lease.shard}::int, l.effect_key, 1, now(),
+      select ${lease.tenantId}::int, ${lease.operationId}::uuid, ord, ${lease.shard}::int, effect_key, 1, now(),
         'key_known', null, null
-      from unnest(${ints(lost.map((item) => item.ord))}::int[], ${texts(lost.map((item) => item.effectKey))}::text[])
-        as l (ord, effect_key)
+      from lost
       where ${range !== null}
       on conflict (tenant_id, operation_id, ord) do update set
         attempt = excluded.attempt, run_at = excluded.run_at, reason = excluded.reason,

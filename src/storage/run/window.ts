@@ -2,12 +2,17 @@ import type { Json } from '../../domain/operation-type.ts'
 import { stepKey } from '../../domain/steps.ts'
 import { ints } from '../array-literal.ts'
 import type { Connection } from '../connection.ts'
-import type { WindowItem } from './claim-intents.ts'
 import type { SuspectCharge } from './end-lease.ts'
 import type { Lease } from './lease.ts'
 
 /** An item with what it takes to run it. */
-export interface RunnableItem extends WindowItem {
+export interface RunnableItem {
+  ord: number
+  key: string
+  /** '' for an item without steps. */
+  step: string
+  /** Of the step, where the item has steps. */
+  effectKey: string
   input: Json
 }
 
@@ -16,7 +21,6 @@ interface ItemRow {
   item_key: string
   effect_key: string
   input: Json
-  input_hash: string
 }
 
 const parse =
@@ -27,7 +31,6 @@ const parse =
     step,
     effectKey: stepKey(row.effect_key, step),
     input: row.input,
-    inputHash: row.input_hash,
   })
 
 /** Items at their first step. They are immutable: they may be read ahead of the claim, without a lock. */
@@ -38,7 +41,7 @@ export const readWindow = async (
   to: number,
 ): Promise<RunnableItem[]> => {
   const rows = await sql<ItemRow>`
-    select ord, item_key, effect_key, input, input_hash from operation_items
+    select ord, item_key, effect_key, input from operation_items
     where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and ord >= ${from} and ord < ${to}
     order by ord`
   return rows.map(parse(lease.steps[0] ?? ''))
@@ -51,7 +54,7 @@ export const readItems = async (
   ords: readonly number[],
 ): Promise<RunnableItem[]> => {
   const rows = await sql<ItemRow>`
-    select ord, item_key, effect_key, input, input_hash from operation_items
+    select ord, item_key, effect_key, input from operation_items
     where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and ord = any(${ints(ords)}::int[])
     order by ord`
   return rows.map(parse(''))

@@ -76,7 +76,6 @@ describe('an artifact', () => {
     expect(vi.mocked(claimIntents).mock.calls[0]?.[2]).toEqual({
       from: 3,
       to: 4,
-      items: [runnableItem(3)],
       sendByMs: 40_000,
     })
     expect(publish).toHaveBeenCalledExactlyOnceWith(context, held, EXECUTOR, {

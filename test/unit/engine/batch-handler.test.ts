@@ -20,13 +20,22 @@ const APPLIED = {
 
 type Handler = (tx: TransactionSql, items: BatchItem[], run: typeof RUN) => Promise<BatchResult[] | undefined>
 
-/** Runs a batch on a connection that notes its statements; `begun` are the items of each call of the handler. */
-const start = (items: ReturnType<typeof entry>[], handler: Handler, over: Partial<OperationType> = {}) => {
+/**
+ * Runs a batch on a connection that notes its statements, and answers them as it is told to; `begun` are the items of each call
+ * of the handler.
+ */
+const start = (
+  items: ReturnType<typeof entry>[],
+  handler: Handler,
+  over: Partial<OperationType> = {},
+  answer: (statement: string) => Promise<unknown> = async () => [],
+) => {
   const statements: string[] = []
   const begun: string[][] = []
-  const sql = (async (strings: TemplateStringsArray, ...parameters: unknown[]) => {
-    statements.push(strings.join('?') + parameters.map((parameter) => ` ${parameter}`).join(''))
-    return []
+  const sql = ((strings: TemplateStringsArray, ...parameters: unknown[]) => {
+    const statement = strings.join('?') + parameters.map((parameter) => ` ${parameter}`).join('')
+    statements.push(statement)
+    return answer(statement)
   }) as unknown as Sql
   const outcomes = executeBatch({
     sql,
@@ -172,6 +181,84 @@ describe('a batch that fails', () => {
     const { outcomes, statements, begun } = start([entry(1), entry(2)], () => Promise.reject(error))
     await expect(outcomes).rejects.toBe(error)
     expect([statements, begun.length]).toEqual([['savepoint batch'], 1])
+  })
+})
+
+describe('the end of its savepoint', () => {
+  const never = new Promise<never>(() => {})
+  const isRelease = (statement: string) => statement === 'release savepoint batch'
+  /** A connection whose transaction is void after such a statement, until the savepoint is rolled back to. */
+  const voidAfter = (fatal: RegExp) => {
+    let isVoid = false
+    return async (statement: string): Promise<unknown> => {
+      if (isRelease(statement) && isVoid) throw failing('25P02', 'the transaction is void')
+      if (statement.startsWith('rollback to')) isVoid = false
+      if (fatal.test(statement)) isVoid = true
+      if (statement === 'insert wrong') throw failing('23505')
+      return statement === 'insert slowly' ? never : []
+    }
+  }
+
+  test.each([
+    'select 1',
+    'insert into t values (1)',
+    ' \n update t set a = 1',
+    'DELETE FROM t',
+    'merge into t using s on true',
+    'with a as (select 1) select',
+    'values (1)',
+  ])(
+    'is not waited for where all of a handler was answered, and cannot have ended its transaction: %s',
+    async (text) => {
+      const { outcomes, statements } = start(
+        [entry(1)],
+        async (tx) => {
+          await Promise.all([tx([text] as never), tx`select 2`])
+          return undefined
+        },
+        {},
+        async (statement) => (isRelease(statement) ? never : []),
+      )
+      expect(await outcomes).toMatchObject([{ item: 'applied' }])
+      expect(statements.at(-1)).toBe('release savepoint batch')
+    },
+  )
+
+  test('which is not waited for fails with the connection, and then so does what comes next', async () => {
+    const { outcomes } = start(
+      [entry(1)],
+      async () => undefined,
+      {},
+      async (statement) => {
+        if (isRelease(statement)) throw new AppError('database-unavailable', 'away')
+        return []
+      },
+    )
+    expect(await outcomes).toMatchObject([{ item: 'applied' }])
+  })
+
+  test.each<[string, (tx: TransactionSql) => Promise<unknown>]>([
+    ['failed, though the handler has caught it', (tx) => tx`insert wrong`.catch(() => {})],
+    ['failed before others that did not', (tx) => tx`insert wrong`.catch(() => tx`select 1`)],
+    ['failed, though nobody has looked', async (tx) => void tx`insert wrong`.catch(() => {})],
+    ['is still under way', async (tx) => void tx`insert slowly`],
+    ['may have ended the transaction', (tx) => tx`rollback`],
+    ['may have ended it, for all that one sees', (tx) => tx`/* end */ commit`],
+    ['begins like one that cannot', (tx) => tx`selected`],
+  ])('is waited for where a statement %s: where it fails, so did the batch', async (_how, handle) => {
+    const { outcomes } = start(
+      [entry(1), entry(2)],
+      async (tx, items) => {
+        if (items.some(({ key }) => key === 'k2')) await handle(tx)
+        return undefined
+      },
+      {},
+      voidAfter(/^(insert|rollback$|\/\*|selected)/),
+    )
+    expect(await outcomes).toMatchObject([
+      { ord: 1, item: 'applied' },
+      { ord: 2, item: 'failed', reasonCode: '25P02' },
+    ])
   })
 })
 

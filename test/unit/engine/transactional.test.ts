@@ -6,6 +6,7 @@ import { runTransactional } from '../../../src/engine/transactional.ts'
 import { explainKnownKeys } from '../../../src/storage/run/claim-retries.ts'
 import { lockUndone, markCompensated } from '../../../src/storage/run/compensation.ts'
 import type { ClaimedShard } from '../../../src/storage/run/lease.ts'
+import { KeyKnown, takeNewEffects } from '../../../src/storage/run/plain-batch.ts'
 import { type BatchOutcome, commitBatch, takeBatchEffects } from '../../../src/storage/run/transactional.ts'
 import {
   chargeSuspect,
@@ -36,6 +37,10 @@ vi.mock('../../../src/storage/run/compensation.ts', async (original) => ({
   ...(await original<typeof import('../../../src/storage/run/compensation.ts')>()),
   lockUndone: vi.fn(),
   markCompensated: vi.fn(),
+}))
+vi.mock('../../../src/storage/run/plain-batch.ts', async (original) => ({
+  ...(await original<typeof import('../../../src/storage/run/plain-batch.ts')>()),
+  takeNewEffects: vi.fn(),
 }))
 vi.mock('../../../src/storage/run/transactional.ts', () => ({ commitBatch: vi.fn(), takeBatchEffects: vi.fn() }))
 vi.mock('../../../src/storage/run/window.ts', () => ({
@@ -86,7 +91,8 @@ const start = (shard: Partial<ClaimedShard> = {}, type: Partial<OperationType> =
   )
   vi.mocked(readDueRetries).mockResolvedValue([])
   vi.mocked(readItems).mockImplementation(async (_connection, _lease, ords) => ords.map((ord) => runnableItem(ord)))
-  vi.mocked(takeBatchEffects).mockImplementation(async (_sql, _lease, items) => new Set(items.map(({ ord }) => ord)))
+  vi.mocked(takeNewEffects).mockResolvedValue(new Set())
+  vi.mocked(takeBatchEffects).mockResolvedValue(new Set())
   vi.mocked(executeBatch).mockImplementation(async ({ items }) => {
     ran.push(items.map(({ ord }) => ord))
     vi.advanceTimersByTime(took.shift() ?? 0)
@@ -145,9 +151,11 @@ describe('batches', () => {
     expect(vi.mocked(commitBatch).mock.calls[0]?.[2]).toMatchObject({
       items: [{ ord: 0 }, { ord: 1 }],
       outcomes: [applied(0), applied(1)],
-      lost: [],
+      lost: new Set(),
       codeVersion: 'c9',
     })
+    expect(vi.mocked(takeNewEffects).mock.calls.map(([, , range]) => range)).toEqual(ranges())
+    expect(takeBatchEffects).not.toHaveBeenCalled()
     expect(run.noted.items).toEqual([
       ['grant', 2, 0],
       ['grant', 2, 0],
@@ -171,10 +179,32 @@ describe('batches', () => {
 
   test('of which keys are lost run without these, and the commit names them', async () => {
     const run = start({ toOrd: 3 })
-    vi.mocked(takeBatchEffects).mockResolvedValueOnce(new Set([0, 2]))
+    vi.mocked(takeNewEffects).mockRejectedValueOnce(new KeyKnown())
+    vi.mocked(takeBatchEffects).mockResolvedValueOnce(new Set([1]))
     await tick()
     expect(run.ran).toEqual([[0, 2]])
-    expect(vi.mocked(commitBatch).mock.calls[0]?.[2]).toMatchObject({ lost: [{ ord: 1 }], range: { from: 0, to: 3 } })
+    expect(vi.mocked(commitBatch).mock.calls[0]?.[2]).toMatchObject({
+      lost: new Set([1]),
+      range: { from: 0, to: 3 },
+      outcomes: [applied(0), applied(2)],
+    })
+  })
+
+  test('take their keys for new ones until one is known: that batch is repeated, and those after it look at each', async () => {
+    const run = start({ toOrd: 4 }, { batch: { maxItems: 1, maxMs: 9_000 } })
+    vi.mocked(takeNewEffects).mockResolvedValueOnce(new Set()).mockRejectedValueOnce(new KeyKnown())
+    await tick()
+    expect([run.over, run.error, run.ran]).toEqual([true, null, [[0], [1], [2], [3]]])
+    expect(vi.mocked(takeNewEffects).mock.calls.map(([, , { from }]) => from)).toEqual([0, 1])
+    expect(vi.mocked(takeBatchEffects).mock.calls.map(([, , { range }]) => range?.from)).toEqual([1, 2, 3])
+  })
+
+  test('that cannot take their keys for another reason are treated as any that failed', async () => {
+    const run = start({ toOrd: 1 })
+    vi.mocked(takeNewEffects).mockRejectedValueOnce(refusal())
+    await tick()
+    expect([run.over, run.error, run.ran]).toEqual([true, expect.objectContaining({ message: refusal().message }), []])
+    expect(takeBatchEffects).not.toHaveBeenCalled()
   })
 
   test('become smaller when they take too long, and larger again when they do not', async () => {
@@ -238,7 +268,7 @@ describe('a run that a fault test holds', () => {
 
   test('stands behind each part of a batch, before the next one is begun', async () => {
     start({ toOrd: 2 })
-    const statements = [takeBatchEffects, executeBatch, commitBatch]
+    const statements = [takeNewEffects, executeBatch, commitBatch]
     const { points, operations } = notePoints(() => [
       statements.map((statement) => vi.mocked(statement).mock.calls.length),
     ])
@@ -277,6 +307,9 @@ describe('waiting items', () => {
       [[6, 7, 8, 9], 'c1'],
     ])
     expect(run.noted.retries).toEqual([['grant', 2]])
+    expect(vi.mocked(takeBatchEffects).mock.calls.map(([, , { items }]) => items.map(({ ord }) => ord))).toEqual([
+      [6, 7, 9],
+    ])
     expect(vi.mocked(readDueRetries).mock.calls[0]?.[2]).toBe(100)
   })
 
@@ -475,6 +508,7 @@ describe('isolation', () => {
     vi.mocked(chargeSuspect).mockResolvedValueOnce(3)
     await tick()
     expect(run.ran).toEqual([[0]])
+    expect(takeNewEffects).not.toHaveBeenCalled()
   })
 
   test('a lease that is lost runs nothing', async () => {
@@ -508,7 +542,8 @@ describe('a compensation', () => {
     const locked: unknown[] = []
     const marked: unknown[] = []
     vi.mocked(readWindow).mockResolvedValue([undoing(0), undoing(1), undoing(2)])
-    vi.mocked(takeBatchEffects).mockResolvedValueOnce(new Set([0, 1]))
+    vi.mocked(takeNewEffects).mockRejectedValueOnce(new KeyKnown())
+    vi.mocked(takeBatchEffects).mockResolvedValueOnce(new Set([2]))
     vi.mocked(executeBatch).mockImplementationOnce(async () => {
       locked.push(...vi.mocked(lockUndone).mock.calls.map(([, tenant, undoings]) => [tenant, undoings]))
       return [applied(0), { ...applied(1), item: 'failed', failureClass: 'conflict' }]
@@ -533,7 +568,8 @@ describe('a compensation', () => {
   test('of which nothing was won locks and marks nothing', async () => {
     const run = start({ toOrd: 1, compensating: true })
     vi.mocked(readWindow).mockResolvedValue([undoing(0)])
-    vi.mocked(takeBatchEffects).mockResolvedValueOnce(new Set())
+    vi.mocked(takeNewEffects).mockRejectedValueOnce(new KeyKnown())
+    vi.mocked(takeBatchEffects).mockResolvedValueOnce(new Set([0]))
     await tick()
     expect([run.error, vi.mocked(commitBatch).mock.calls.length]).toEqual([null, 1])
     expect(lockUndone).not.toHaveBeenCalled()
