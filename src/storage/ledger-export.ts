@@ -1,4 +1,5 @@
 /** Reads for exports of the ledger: where its parts begin, and their entries. */
+import { sql as text } from 'drizzle-orm'
 import type { ExportedEntry, LedgerPlace } from '../domain/ledger-export.ts'
 import type { Connection } from './connection.ts'
 import { ORD_MAX } from './items.ts'
@@ -74,10 +75,11 @@ export const readPeriodOperations = async (
 
 /**
  * Entries of one operation's items in [fromOrd, toOrd), behind `after`, by item and in the order of their writing; only those
- * observed in the period, where one is given. One operation at a time: its key gives the order without a sort.
+ * observed in the period, where one is given. One operation at a time: its key gives the order without a sort. Never prepared,
+ * as in ledger.ts.
  */
 export const readEntries = (
-  { sql }: Connection,
+  { db }: Connection,
   operation: { tenantId: number; operationId: string },
   bounds: {
     fromOrd: number
@@ -88,7 +90,7 @@ export const readEntries = (
   limit: number,
 ): Promise<ExportedEntry[]> => {
   const { fromOrd, toOrd, period, after } = bounds
-  return sql<ExportedEntry>`
+  return db.execute<ExportedEntry & Record<string, unknown>>(text`
     select operation_id as "operationId", ord, seq::float8 as seq, item_key as "itemKey", nullif(step, '') as step, attempt, state,
       failure_class as "failureClass", reason_code as "reasonCode", message, effect_key as "effectKey",
       input_hash as "inputHash", effect_ref as "effectRef", evidence_ref as "evidenceRef", source, actor,
@@ -98,5 +100,6 @@ export const readEntries = (
       and (ord, seq) > (${after?.ord ?? fromOrd}::int, ${after?.seq ?? -1}::bigint) and ord < ${toOrd ?? ORD_MAX}::int
       and observed_at >= coalesce(${period?.from ?? null}::timestamptz, '-infinity')
       and observed_at < coalesce(${period?.to ?? null}::timestamptz, 'infinity')
-    order by ord, seq limit ${limit}`
+    -- not by the "seq" of the answer, of which no index is
+    order by ledger_entries.ord, ledger_entries.seq limit ${limit}`)
 }

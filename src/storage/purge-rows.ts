@@ -85,7 +85,8 @@ const deleteLedger = async (sql: Sql, operation: Operation, limit: number): Prom
       select id from dead_letters where tenant_id = ${tenantId} and operation_id = any(${texts(operationIds)}::uuid[])
       limit ${limit} for update skip locked)) returning 1`
   if (letters.length === limit) return [letters.length]
-  await sql`select set_config('opledger.retention', 'on', true)`
+  // a plan for any operation takes them for small, and would sort what is left of a large one for every batch
+  await sql`select set_config('opledger.retention', 'on', true), set_config('plan_cache_mode', 'force_custom_plan', true)`
   const entries = await sql<{ effect_key: string }>`
     delete from ledger_entries
     where tenant_id = ${tenantId} and operation_id = ${operationId}::uuid and ord <= coalesce((

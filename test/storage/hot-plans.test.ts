@@ -69,7 +69,7 @@ import { beginUpload, finishUpload, readTakenKeys, renewUpload, storeChunk } fro
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { CHUNK_TEXTS, EPOCH, type Planted, plantHistory, QUARTER, RETRIES_FROM } from '../support/history.ts'
 import { GRANT, TENANT } from '../support/races.ts'
-import { type Reader, readsOf } from '../support/statement-reads.ts'
+import { type PlanKind, type Reader, readsOf } from '../support/statement-reads.ts'
 import { TENANT_TABLES } from '../support/tenant-exceptions.ts'
 import { unheldTables } from '../support/tenant-predicates.ts'
 
@@ -86,6 +86,9 @@ afterAll(async () => {
   await database.close()
   await testDatabase.drop()
 })
+
+/** What PostgreSQL adds to the cost of a plan that it has to make anew (2.5 for each of its relations), at most. */
+const PLANNING_COST_MAX = 100
 
 interface At extends Reader {
   planted: Planted
@@ -541,7 +544,8 @@ test.each<[string, number, (at: At) => Promise<unknown>]>([
     },
   ],
 ])('%s looks at no more than %i rows of a big table, of one tenant', async (name, rowsMax, work) => {
-  const statements = await readsOf(database, (reader) => work({ ...reader, planted }))
+  const read = (kind: PlanKind) => readsOf(database, (reader) => work({ ...reader, planted }), kind)
+  const statements = await read('custom')
   expect(statements).not.toEqual([])
   const isOverAll = statements.some(({ text }) => unheldTables(text, TENANT_TABLES).length > 0)
   expect(isOverAll, statements.map(({ text }) => text).join('\n')).toBe(OVER_ALL_TENANTS.has(name))
@@ -552,5 +556,11 @@ test.each<[string, number, (at: At) => Promise<unknown>]>([
       [...whole].filter((table) => planted.bigTables.has(table)),
       plan,
     ).toEqual([])
+  }
+  // a prepared one's plan for any parameters is bounded too, or so dear that it is not taken
+  for (const [index, generic] of (await read('generic')).entries()) {
+    if (!generic.prepared || generic.cost > (statements[index]?.cost ?? 0) + PLANNING_COST_MAX) continue
+    const tooMany = [...generic.rows].filter(([table, count]) => planted.bigTables.has(table) && count > rowsMax)
+    expect(tooMany, `${generic.text}\n${generic.plan}`).toEqual([])
   }
 })

@@ -9,10 +9,14 @@ import type { Database } from '../../src/storage/database.ts'
 export interface StatementReads {
   /** With $1, $2 … for its parameters. */
   text: string
+  /** What drizzle composes never is. */
+  prepared: boolean
   /** Rows that its scans looked at, also those that a filter then threw away, by table; a partition counts for its table. */
   rows: Map<string, number>
   /** Tables that were read from end to end. */
   whole: Set<string>
+  /** What the planner takes the plan to cost, in its own units. */
+  cost: number
   /** The plan, for whoever has to see why. */
   plan: string
 }
@@ -25,6 +29,7 @@ export interface Reader {
 
 interface PlanNode {
   'Node Type': string
+  'Total Cost': number
   'Relation Name'?: string
   'Actual Rows': number
   'Actual Loops': number
@@ -48,11 +53,11 @@ const addReads = (node: PlanNode, reads: Pick<StatementReads, 'rows' | 'whole'>)
   for (const child of node.Plans ?? []) addReads(child, reads)
 }
 
-const readPlan = (answer: unknown): Omit<StatementReads, 'text'> => {
+const readPlan = (answer: unknown): Omit<StatementReads, 'text' | 'prepared'> => {
   const [{ Plan }] = (typeof answer === 'string' ? JSON.parse(answer) : answer) as [{ Plan: PlanNode }]
   const reads = { rows: new Map<string, number>(), whole: new Set<string>() }
   addReads(Plan, reads)
-  return { ...reads, plan: JSON.stringify(Plan, null, 1) }
+  return { ...reads, cost: Plan['Total Cost'], plan: JSON.stringify(Plan, null, 1) }
 }
 
 /** Not a read, and nothing that EXPLAIN takes. */
@@ -66,33 +71,60 @@ const withPrefix = (prefix: string, strings: readonly string[]): TemplateStrings
 
 class RolledBack extends Error {}
 
+/**
+ * PostgreSQL plans a statement anew for its parameters (`custom`), until a plan for any parameters (`generic`) looks no dearer:
+ * a prepared one may get either.
+ */
+export type PlanKind = 'custom' | 'generic'
+
+const EXPLAIN = 'explain (analyze, timing off, summary off, format json) '
+const literal = (value: Parameter): string => (value === null ? 'null' : `'${String(value).replaceAll("'", "''")}'`)
+
 export const readsOf = async (
   database: Database,
   work: (reader: Reader) => Promise<unknown>,
+  kind: PlanKind = 'custom',
 ): Promise<StatementReads[]> => {
   const statements: StatementReads[] = []
   const explainTo = ({ sql, script }: TransactionConnection): Reader => {
-    const runOne = async <T extends object>(strings: readonly string[], parameters: readonly Parameter[]) => {
+    const runOne = async <T extends object>(
+      strings: readonly string[],
+      parameters: readonly Parameter[],
+      prepared: boolean,
+    ) => {
       if (!isPlain(strings[0] ?? '')) {
-        await script('savepoint explained')
-        const explain = withPrefix('explain (analyze, costs off, timing off, summary off, format json) ', strings)
-        const [row] = await sql<{ 'QUERY PLAN': unknown }>(explain, ...parameters)
         const text = strings.map((part, index) => (index === 0 ? part : `$${index}${part}`)).join('')
-        statements.push({ text, ...readPlan(row?.['QUERY PLAN']) })
+        await script('savepoint explained')
+        let explain = withPrefix(EXPLAIN, strings)
+        if (kind === 'generic') {
+          await script(`prepare explained as ${text}`)
+          const values = parameters.length === 0 ? '' : `(${parameters.map(literal).join(', ')})`
+          explain = withPrefix(EXPLAIN, [`execute explained${values}`])
+        }
+        const [row] = await sql<{ 'QUERY PLAN': unknown }>(explain, ...(kind === 'generic' ? [] : parameters))
+        statements.push({ text, prepared, ...readPlan(row?.['QUERY PLAN']) })
         await script('rollback to explained')
+        if (kind === 'generic') await script('deallocate explained')
       }
       return sql<T>(withPrefix('', strings), ...parameters)
     }
     // what is sent at once, as locks and their work are, must not come between a savepoint and its end
     let last: Promise<unknown> = Promise.resolve()
-    const queued: Sql = <T extends object>(strings: TemplateStringsArray, ...parameters: readonly Parameter[]) => {
-      const mine = last.then(() => runOne<T>(strings, parameters))
+    const queue = <T extends object>(
+      strings: TemplateStringsArray,
+      parameters: readonly Parameter[],
+      prepared: boolean,
+    ) => {
+      const mine = last.then(() => runOne<T>(strings, parameters, prepared))
       last = mine.catch(() => {})
       return mine
     }
-    const proxied = drizzle(async (text, parameters) => {
-      await queued(withPrefix('', text.split(/\$\d+/)), ...(parameters as Parameter[]))
-      return { rows: [] }
+    const queued: Sql = <T extends object>(strings: TemplateStringsArray, ...parameters: readonly Parameter[]) =>
+      queue<T>(strings, parameters, true)
+    // composed queries want rows in the order of their columns, and are content with none
+    const proxied = drizzle(async (text, parameters, method) => {
+      const rows = await queue(withPrefix('', text.split(/\$\d+/)), parameters as Parameter[], false)
+      return { rows: method === 'execute' ? rows : [] }
     })
     const connection: Connection = { sql: queued, script, db: proxied as unknown as Connection['db'] }
     const reading: Database = {
@@ -112,6 +144,8 @@ export const readsOf = async (
   }
   await database
     .transaction(async (connection) => {
+      // one that says so itself is planned anew all the same
+      if (kind === 'generic') await connection.script('set local plan_cache_mode = force_generic_plan')
       await work(explainTo(connection))
       throw new RolledBack()
     })

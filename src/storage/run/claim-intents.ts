@@ -17,7 +17,8 @@ export const claimIntents = async (
 ): Promise<Set<number> | null> => {
   const rows = await sql<{ won: string }>`
     with fence as materialized (
-      select tenant_id, operation_id, shard, coalesce(steps[1], '') as step from operation_shards
+      select tenant_id, operation_id, shard, coalesce(steps[1], '') as step, cursor as from_ord, ${window.to}::int as to_ord
+      from operation_shards
       where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and shard = ${lease.shard}
         and state = 'leased' and lease_epoch = ${lease.epoch} and stop_requested is null and cursor = ${window.from}
       for no key update),
@@ -26,7 +27,8 @@ export const claimIntents = async (
       select i.ord, case f.step when '' then i.effect_key else i.effect_key || '/' || f.step end as effect_key, i.item_key,
         i.input_hash
       from fence f, operation_items i
-      where i.tenant_id = f.tenant_id and i.operation_id = f.operation_id and i.ord >= ${window.from} and i.ord < ${window.to}),
+      -- bounds of a row: a plan for parameters would be made anew for every window
+      where i.tenant_id = f.tenant_id and i.operation_id = f.operation_id and i.ord >= f.from_ord and i.ord < f.to_ord),
     won as (
       insert into effects (tenant_id, effect_key, state, send, operation_id, shard, ord, step, attempt, lease_epoch, item_key,
         input_hash, send_by)

@@ -7,6 +7,9 @@
  * That the keys are new is assumed, and held by their primary key: of a known one `KeyKnown` is thrown, the transaction is
  * rolled back with nothing done, and the batch is repeated by way of transactional.ts. Keys are taken in the same order there
  * and here, and one that another transaction is taking right now is waited for: neither can deadlock with the other.
+ *
+ * The window of a statement is a row (`w`), not parameters: a plan for parameters would be made anew for every window, as it
+ * looks cheaper than one for all of them.
  */
 import type { Sql } from '../connection.ts'
 import { isDuplicateOf } from '../database-faults.ts'
@@ -31,13 +34,16 @@ const NONE: ReadonlySet<number> = new Set()
 export const takeNewEffects = async (sql: Sql, lease: Lease, { from, to }: Range): Promise<ReadonlySet<number>> => {
   try {
     await sql`
+      with w as materialized (
+        select ${lease.tenantId}::int as tenant_id, ${lease.operationId}::uuid as operation_id, ${from}::int as from_ord,
+          ${to}::int as to_ord)
       insert into effects (tenant_id, effect_key, state, send, operation_id, shard, ord, attempt, lease_epoch, item_key,
         input_hash, item_state, send_by)
-      select tenant_id, effect_key, 'applied', 1, operation_id, ${lease.shard}::int, ord, 1, ${lease.epoch}::bigint, '', '',
-        'applied', now()
-      from operation_items
-      where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and ord >= ${from} and ord < ${to}
-      order by effect_key`
+      select i.tenant_id, i.effect_key, 'applied', 1, i.operation_id, ${lease.shard}::int, i.ord, 1, ${lease.epoch}::bigint,
+        '', '', 'applied', now()
+      from w, operation_items i
+      where i.tenant_id = w.tenant_id and i.operation_id = w.operation_id and i.ord >= w.from_ord and i.ord < w.to_ord
+      order by i.effect_key`
     return NONE
   } catch (error) {
     throw isDuplicateOf('effects_pkey', error) ? new KeyKnown('an effect key is known', { cause: error }) : error
@@ -52,14 +58,17 @@ export const commitPlainBatch = async (
   codeVersion: string,
 ): Promise<boolean> => {
   const rows = await sql`
-    with entry as (
+    with w as materialized (
+      select ${lease.tenantId}::int as tenant_id, ${lease.operationId}::uuid as operation_id, ${from}::int as from_ord,
+        ${to}::int as to_ord),
+    entry as (
       insert into ledger_entries (tenant_id, operation_id, ord, item_key, attempt, state, effect_key, input_hash, source,
         worker_id, code_version)
-      select tenant_id, operation_id, ord, item_key, 1, 'applied', effect_key, input_hash, 'worker', ${lease.workerId}::uuid,
-        ${codeVersion}
-      from operation_items
-      where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and ord >= ${from} and ord < ${to}
-      order by ord
+      select i.tenant_id, i.operation_id, i.ord, i.item_key, 1, 'applied', i.effect_key, i.input_hash, 'worker',
+        ${lease.workerId}::uuid, ${codeVersion}
+      from w, operation_items i
+      where i.tenant_id = w.tenant_id and i.operation_id = w.operation_id and i.ord >= w.from_ord and i.ord < w.to_ord
+      order by i.ord
       returning 1)
     update operation_shards s set
       cursor = ${to}, version = s.version + 1, claims = 0, suspect_ord = null, suspect_crashes = 0,

@@ -45,7 +45,8 @@ const windowOf = ({ items, range }: Batch): Range | null => (items.every(({ atte
 
 /**
  * How a statement is told the items of a batch: a window by its bounds, any others by ord and attempt. Keys and hashes are
- * never sent: the database has them in `operation_items`.
+ * never sent: the database has them in `operation_items`. Why bounds become a row first (`w`): plain-batch.ts. The others are
+ * looked up one by one (`offset 0`): joined, a plan for any operation may read all items of this one.
  */
 const named = (batch: Batch): Range & { ords: string; attempts: string } => {
   const window = windowOf(batch)
@@ -67,13 +68,17 @@ const named = (batch: Batch): Range & { ords: string; attempts: string } => {
 export const takeBatchEffects = async (sql: Sql, lease: Lease, batch: Batch): Promise<Set<number>> => {
   const { from, to, ords, attempts } = named(batch)
   const [row] = await sql<{ lost: string | null }>`
-    with known as (
-      select ord, effect_key, 1 as attempt from operation_items
-      where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and ord >= ${from} and ord < ${to}
+    with w as materialized (
+      select ${lease.tenantId}::int as tenant_id, ${lease.operationId}::uuid as operation_id, ${from}::int as from_ord,
+        ${to}::int as to_ord),
+    known as (
+      select i.ord, i.effect_key, 1 as attempt from w, operation_items i
+      where i.tenant_id = w.tenant_id and i.operation_id = w.operation_id and i.ord >= w.from_ord and i.ord < w.to_ord
       union all
-      select i.ord, i.effect_key, s.attempt from unnest(${ords}::int[], ${attempts}::int[]) as s (ord, attempt)
-        join operation_items i
-          on i.tenant_id = ${lease.tenantId} and i.operation_id = ${lease.operationId}::uuid and i.ord = s.ord),
+      select i.ord, i.effect_key, s.attempt
+      from unnest(${ords}::int[], ${attempts}::int[]) as s (ord, attempt), lateral (
+        select ord, effect_key from operation_items
+        where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and ord = s.ord offset 0) i),
     won as (
       insert into effects as e (tenant_id, effect_key, state, send, operation_id, shard, ord, attempt, lease_epoch,
         item_key, input_hash, item_state, send_by)
@@ -118,14 +123,17 @@ export const commitBatch = async (
   if (window && told.length === 0 && lost.size === 0) return commitPlainBatch(sql, lease, window, batch.codeVersion)
   const { from, to, ords, attempts } = named(batch)
   const rows = await sql`
-    with known as materialized (
-      select ord, effect_key, item_key, input_hash, 1 as attempt from operation_items
-      where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and ord >= ${from} and ord < ${to}
+    with w as materialized (
+      select ${lease.tenantId}::int as tenant_id, ${lease.operationId}::uuid as operation_id, ${from}::int as from_ord,
+        ${to}::int as to_ord),
+    known as materialized (
+      select i.ord, i.effect_key, i.item_key, i.input_hash, 1 as attempt from w, operation_items i
+      where i.tenant_id = w.tenant_id and i.operation_id = w.operation_id and i.ord >= w.from_ord and i.ord < w.to_ord
       union all
       select i.ord, i.effect_key, i.item_key, i.input_hash, s.attempt
-      from unnest(${ords}::int[], ${attempts}::int[]) as s (ord, attempt)
-        join operation_items i
-          on i.tenant_id = ${lease.tenantId} and i.operation_id = ${lease.operationId}::uuid and i.ord = s.ord),
+      from unnest(${ords}::int[], ${attempts}::int[]) as s (ord, attempt), lateral (
+        select ord, effect_key, item_key, input_hash from operation_items
+        where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and ord = s.ord offset 0) i),
     lost as materialized (
       select k.ord, k.effect_key from known k join unnest(${ints([...lost])}::int[]) as l (ord) using (ord)),
     u as materialized (

@@ -54,9 +54,11 @@ export const readItems = async (
   ords: readonly number[],
 ): Promise<RunnableItem[]> => {
   const rows = await sql<ItemRow>`
-    select ord, item_key, effect_key, input from operation_items
-    where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and ord = any(${ints(ords)}::int[])
-    order by ord`
+    -- one by one: of them all at once, a plan for any operation may read all items of this one
+    select i.ord, i.item_key, i.effect_key, i.input from unnest(${ints(ords)}::int[]) as s (ord), lateral (
+      select ord, item_key, effect_key, input from operation_items
+      where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and ord = s.ord offset 0) i
+    order by i.ord`
   return rows.map(parse(''))
 }
 
