@@ -92,7 +92,10 @@ export interface CallbackReceiver {
   read(event: Json): CallbackStatement | null
 }
 
-/** The transaction of a batch, as a tagged template. Parameters are sent as text: cast them (`${json}::text::jsonb`). */
+/**
+ * The transaction of a batch, as a tagged template. Parameters are sent as text: cast them (`${json}::text::jsonb`). Ending it is
+ * refused, and fails the batch.
+ */
 export type TransactionSql = (
   strings: TemplateStringsArray,
   ...parameters: unknown[]

@@ -1,17 +1,18 @@
 import { sanitiseText } from '../domain/failure.ts'
 import type { BatchResult, BatchRun, OperationType, TransactionSql } from '../domain/operation-type.ts'
 import { failureFate } from '../services/outcome-reports.ts'
-import type { Parameter, Sql } from '../storage/connection.ts'
+import type { Parameter, TransactionConnection } from '../storage/connection.ts'
 import { abortsBatch, faultCode } from '../storage/database-faults.ts'
 import type { BatchOutcome } from '../storage/run/transactional.ts'
+import { endsTransaction } from '../storage/transaction-end.ts'
 import type { BatchEntry, TransactionalExecutor } from './transactional.ts'
 
 const MESSAGE_MAX = 500
-/** Statements that cannot end a transaction without failing, by how they begin. Others may: they are asked about afterwards. */
-const LEAVES_TRANSACTION = /^\s*(select|insert|update|delete|merge|with|values)\b/i
+/** A name that no handler gives to a savepoint of its own: rolled back to, that one would keep what was done before it. */
+const SAVEPOINT = 'opledger_batch'
 
 interface BatchWork {
-  sql: Sql
+  connection: TransactionConnection
   type: OperationType
   executor: TransactionalExecutor
   items: readonly BatchEntry[]
@@ -28,22 +29,23 @@ class HandlerStalled extends Error {
  * items (see `abortsBatch`), is thrown on.
  */
 export const executeBatch = async (work: BatchWork): Promise<BatchOutcome[]> => {
-  const { sql, items } = work
+  const { items } = work
+  const { script } = work.connection
   if (items.length === 0) return []
   // leaves with the handler's first statement: it fails with the connection only, and then so does that
-  sql`savepoint batch`.catch(() => {})
+  script(`savepoint ${SAVEPOINT}`).catch(() => {})
   try {
     const { results, isSound } = await callHandler(work)
-    const released = sql`release savepoint batch`
+    const released = script(`release savepoint ${SAVEPOINT}`)
     // as a rule it leaves with the next statement, as the savepoint did; it is waited for where it may fail, which is where a
-    // handler has caught what made its transaction void, or has ended it: the batch is halved for that too
+    // handler has caught what made its transaction void: the batch is halved for that too
     if (isSound) released.catch(() => {})
     else await released
     return items.map((item) => outcome(work.type, item, results.get(item.key)))
   } catch (error) {
     if (abortsBatch(error)) throw error
-    await sql`rollback to savepoint batch`
-    await sql`release savepoint batch`
+    await script(`rollback to savepoint ${SAVEPOINT}`)
+    await script(`release savepoint ${SAVEPOINT}`)
     const [item] = items
     if (items.length === 1 && item) return [failedOutcome(work.type, item, error)]
     const middle = Math.ceil(items.length / 2)
@@ -55,23 +57,28 @@ export const executeBatch = async (work: BatchWork): Promise<BatchOutcome[]> => 
 
 interface Handled {
   results: Map<string, BatchResult>
-  /** Whether the transaction is certain to stand: no statement of the handler has failed, is under way, or could end it. */
+  /** Whether the transaction is certain to stand: no statement of the handler has failed, or is under way. */
   isSound: boolean
 }
 
-const callHandler = async ({ sql, type, executor, items, run }: BatchWork): Promise<Handled> => {
+const callHandler = async ({ connection, type, executor, items, run }: BatchWork): Promise<Handled> => {
   let over = false
   /** Statements that speak against it. */
   let unsound = 0
-  // a handler that hangs, or leaves statements unawaited, must not touch the transaction afterwards
+  let refusal: Error | null = null
+  // a handler that hangs, or leaves statements unawaited, must not touch the transaction afterwards; and none may end it: what it
+  // did would be there without its entries
   const tx: TransactionSql = (strings, ...parameters) => {
-    if (over) return Promise.reject(new Error('the transaction of this batch is over'))
+    if (over) return refused(new Error('the transaction of this batch is over'))
+    if (endsTransaction(strings.join('?'))) {
+      refusal = new Error(`a handler must not end its transaction: ${strings.join('?').trim()}`)
+      return refused(refusal)
+    }
     unsound++
-    const answer = sql(strings, ...(parameters as Parameter[]))
-    const stands = LEAVES_TRANSACTION.test(strings[0] ?? '')
+    const answer = connection.sql(strings, ...(parameters as Parameter[]))
     answer.then(
       () => {
-        if (stands) unsound--
+        unsound--
       },
       () => {}, // for the handler to see, or for nobody
     )
@@ -92,11 +99,19 @@ const callHandler = async ({ sql, type, executor, items, run }: BatchWork): Prom
         )
       }),
     ])
+    if (refusal) throw refusal // also where the handler has caught it
     return { results: new Map((results ?? []).map((result) => [result.key, result])), isSound: unsound === 0 }
   } finally {
     over = true
     clearTimeout(timer)
   }
+}
+
+/** For the handler to see, or for nobody. */
+const refused = (error: Error): Promise<never> => {
+  const answer = Promise.reject(error)
+  answer.catch(() => {})
+  return answer
 }
 
 const outcome = (type: OperationType, item: BatchEntry, result: BatchResult | undefined): BatchOutcome => {

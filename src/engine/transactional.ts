@@ -9,15 +9,14 @@ import type { Executor } from '../domain/operation-type.ts'
 import { probe } from '../probe.ts'
 import { assertWindow } from '../services/assert-window.ts'
 import { failureFate } from '../services/outcome-reports.ts'
-import type { Sql } from '../storage/connection.ts'
 import type { Database } from '../storage/database.ts'
 import { abortsBatch } from '../storage/database-faults.ts'
 import { explainKnownKeys } from '../storage/run/claim-retries.ts'
 import { lockUndone, markCompensated, undoingsOf } from '../storage/run/compensation.ts'
 import { KeyKnown, type Range, takeNewEffects } from '../storage/run/plain-batch.ts'
 import {
-  type Batch as AnyBatch,
   type BatchAttempt,
+  type BatchOf,
   type BatchOutcome,
   commitBatch,
   takeBatchEffects,
@@ -39,7 +38,7 @@ export type TransactionalExecutor = Extract<Executor, { kind: 'transactional' }>
 
 export interface BatchEntry extends RunnableItem, BatchAttempt {}
 
-type Batch = AnyBatch<BatchEntry>
+type Batch = BatchOf<BatchEntry>
 
 /** Windows read ahead of the cursor. */
 const WINDOWS_AHEAD = 4
@@ -223,7 +222,8 @@ const runBatch = (
   batch: Batch,
   { newKeysIn, verdict }: { newKeysIn?: Range; verdict?: BatchOutcome } = {},
 ): Promise<BatchOutcome[]> =>
-  database.transaction(async ({ sql }: { sql: Sql }) => {
+  database.transaction(async (connection) => {
+    const { sql } = connection
     const { lease, type } = held
     const subject = { operationId: lease.operationId }
     const lost = await (newKeysIn ? takeNewEffects(sql, lease, newKeysIn) : takeBatchEffects(sql, lease, batch))
@@ -234,7 +234,7 @@ const runBatch = (
     const outcomes = verdict
       ? winners.map(() => verdict)
       : await executeBatch({
-          sql,
+          connection,
           type,
           executor,
           items: winners,

@@ -4,7 +4,7 @@ import { AppError } from '../domain/errors.ts'
 const CAUSES_MAX = 5
 
 /** The error that has a code of its own, which may be the cause of another one. */
-const originOf = (error: unknown): { code: string; routine?: unknown; constraint_name?: unknown } | null => {
+const originOf = (error: unknown): { code: string; routine?: unknown } | null => {
   for (let e = error, depth = 0; e instanceof Error && depth < CAUSES_MAX; e = e.cause, depth++) {
     if (!(e instanceof AppError) && 'code' in e && typeof e.code === 'string') return e as Error & { code: string }
   }
@@ -48,10 +48,6 @@ export const isDatabaseFault = (error: unknown): boolean => {
  */
 export const isPlanLost = (error: unknown): boolean =>
   codeOf(error) === '26000' || (codeOf(error) === '0A000' && originOf(error)?.routine === 'RevalidateCachedQuery')
-
-/** A row like this is there already: 23505, of this unique constraint. */
-export const isDuplicateOf = (constraint: string, error: unknown): boolean =>
-  codeOf(error) === '23505' && originOf(error)?.constraint_name === constraint
 
 /** The transaction was rolled back as a whole and may be repeated as a whole: serialisation, deadlock, lock timeout, a lost plan. */
 export const isRetryable = (error: unknown): boolean =>

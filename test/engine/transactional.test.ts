@@ -131,22 +131,59 @@ describe('a transactional type', () => {
     await expectConserved(service, id)
   })
 
-  it.each(['commit', 'rollback', '/* so */ rollback'])(
-    'of a handler that ends its transaction (%s) nothing is called applied that is not there, and nothing is there twice',
+  it.each(['commit', 'rollback', '/* so */ end; ', 'rollback and chain'])(
+    'a handler cannot end its transaction by %s: nothing is called applied that is not there, and nothing is there twice',
     async (statement) => {
       const prefix = `e-${statement.length}-`
-      let ended = 0
+      const text = Object.assign([statement], { raw: [statement] })
+      const told: string[] = []
       handler = async (tx, items) => {
         await write(tx, items)
-        if (ended++ === 0) await tx([statement] as unknown as TemplateStringsArray)
+        // its second attempt is sound
+        if (items.every(({ attempt }) => attempt > 1)) return
+        await tx(text).catch((error: Error) => told.push(error.message))
+        await tx`select 1`
       }
       const { id } = await service.submit('place', [good(`${prefix}1`), good(`${prefix}2`)])
       const view = await untilStatus(service, id, 'succeeded')
-      expect(view.counts.applied + view.counts.skipped).toBe(2)
+      expect(view.counts).toMatchObject({ applied: 2, failed: 0 })
+      // the two together, then each of them alone
+      expect(told).toEqual(Array(3).fill(`a handler must not end its transaction: ${statement.trim()}`))
       expect(await written(prefix)).toEqual([`${prefix}1`, `${prefix}2`])
       await expectConserved(service, id)
     },
   )
+
+  it.each([
+    ['do $$ begin commit; end $$', '2D000'],
+    ['select 1; commit', '42601'],
+  ])('a handler cannot end it from within a statement: %s', async (statement, code) => {
+    const text = Object.assign([statement], { raw: [statement] })
+    const prefix = `w-${code}-`
+    handler = async (tx, items) => {
+      await write(tx, items)
+      await tx(text)
+    }
+    const { id } = await service.submit('place', [good(`${prefix}1`), good(`${prefix}2`)])
+    await untilStatus(service, id, 'failed')
+    expect([...(await service.items(id)).values()]).toMatchObject(Array(2).fill({ state: 'failed', reasonCode: code }))
+    expect(await written(prefix)).toEqual([])
+    await expectConserved(service, id)
+  })
+
+  it('a handler may use savepoints of its own, whatever it calls them, also where it fails', async () => {
+    handler = async (tx, items) => {
+      await write(tx, items)
+      await tx`savepoint batch`
+      await tx`select 1 / 0`.catch(() => {})
+      await tx`rollback to savepoint batch`
+      if (items.length > 1) throw new Error('one by one, please')
+    }
+    const { id } = await service.submit('place', [good('sp-1'), good('sp-2')])
+    expect((await untilStatus(service, id, ['succeeded', 'failed'])).counts).toMatchObject({ applied: 2 })
+    expect(await written('sp-')).toEqual(['sp-1', 'sp-2'])
+    await expectConserved(service, id)
+  })
 
   it('a cancel stops it at a batch boundary: committed batches stay once, nothing is applied after the acknowledgement', async () => {
     let batches = 0

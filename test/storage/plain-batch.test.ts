@@ -147,19 +147,19 @@ describe('new keys', () => {
   test('that fail for another reason say so', async () => {
     const lease = await claim()
     await expect(take({ ...lease, epoch: Number.NaN })).rejects.toMatchObject({ code: '22P02' })
-    await database.query(({ sql }) => sql`create unique index effects_once on effects (tenant_id, ord)`)
-    try {
-      await database.query(
-        ({ sql }) => sql`
-          insert into effects (tenant_id, effect_key, state, send, operation_id, shard, ord, attempt, lease_epoch, item_key,
-            input_hash, send_by)
-          values (${TENANT}, 'another', 'absent', 1, gen_random_uuid(), 0, 2, 1, 1, '', '', now())`,
-      )
-      await expect(take(lease)).rejects.toMatchObject({ code: '23505', constraint_name: 'effects_once' })
-    } finally {
-      await database.query(({ sql }) => sql`drop index effects_once`)
-    }
   })
+})
+
+test('an item without an outcome is not called applied', async () => {
+  const lease = await claim()
+  const batch = { items: attemptsOf(WINDOW), range: WINDOW }
+  const commit = database.transaction(async ({ sql }) => {
+    const lost = await takeNewEffects(sql, lease, WINDOW)
+    const outcomes = batch.items.slice(1).map(({ ord }) => ({ ord, ...APPLIED }))
+    return commitBatch(sql, lease, { ...batch, outcomes, lost, codeVersion: 'c7' })
+  })
+  await expect(commit).rejects.toThrow('an item of the batch has no outcome')
+  expect(await effects()).toEqual([])
 })
 
 describe('a key that another transaction is taking right now', () => {

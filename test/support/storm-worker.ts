@@ -12,8 +12,8 @@ import { finishShard } from '../../src/storage/run/finish.ts'
 import type { ClaimedShard } from '../../src/storage/run/lease.ts'
 import { KeyKnown, takeNewEffects } from '../../src/storage/run/plain-batch.ts'
 import {
-  type Batch as AnyBatch,
   type BatchAttempt,
+  type BatchOf,
   type BatchOutcome,
   commitBatch,
   takeBatchEffects,
@@ -175,7 +175,7 @@ class FenceLost extends Error {}
 class Crash extends Error {}
 
 type BatchItem = RunnableItem & BatchAttempt
-type Batch = AnyBatch<BatchItem>
+type Batch = BatchOf<BatchItem>
 
 const runBatches = async (storm: Storm, lease: ClaimedShard, random: Random): Promise<boolean> => {
   let cursor = lease.cursor

@@ -23,9 +23,7 @@ export const claimIntents = async (
         and state = 'leased' and lease_epoch = ${lease.epoch} and stop_requested is null and cursor = ${window.from}
       for no key update),
     u as materialized (
-      -- as stepKey in domain/steps.ts
-      select i.ord, case f.step when '' then i.effect_key else i.effect_key || '/' || f.step end as effect_key, i.item_key,
-        i.input_hash
+      select i.ord, step_effect_key(i.effect_key, f.step) as effect_key, i.item_key, i.input_hash
       from fence f, operation_items i
       -- bounds of a row: a plan for parameters would be made anew for every window
       where i.tenant_id = f.tenant_id and i.operation_id = f.operation_id and i.ord >= f.from_ord and i.ord < f.to_ord),

@@ -1,8 +1,7 @@
 /**
  * The batch of a transactional type that nothing stands in the way of, which is nearly every one: a window that runs for the
  * first time, keys that nobody has used, items that are all applied without a name for what was done. It writes what
- * transactional.ts writes, for two thirds of the time: no row is looked at for a conflict, and none is joined with an
- * outcome.
+ * transactional.ts writes, in less time: no row is looked at for a conflict, and none is joined with an outcome.
  *
  * That the keys are new is assumed, and held by their primary key: of a known one `KeyKnown` is thrown, the transaction is
  * rolled back with nothing done, and the batch is repeated by way of transactional.ts. Keys are taken in the same order there
@@ -12,7 +11,7 @@
  * looks cheaper than one for all of them.
  */
 import type { Sql } from '../connection.ts'
-import { isDuplicateOf } from '../database-faults.ts'
+import { faultCode } from '../database-faults.ts'
 import type { Lease } from './lease.ts'
 
 export interface Range {
@@ -25,11 +24,12 @@ export class KeyKnown extends Error {
   override readonly name = 'KeyKnown'
 }
 
+const UNIQUE_VIOLATION = '23505'
 const NONE: ReadonlySet<number> = new Set()
 
 /**
- * Takes the effect keys of a window, all of which are new. Answers with the ords that did not get theirs, which are none.
- * Throws `KeyKnown`: then the transaction is lost.
+ * Takes the effect keys of a window, all of which are new. Answers with the ords that did not get theirs, as
+ * `takeBatchEffects` does: none. Throws `KeyKnown`: then the transaction is lost.
  */
 export const takeNewEffects = async (sql: Sql, lease: Lease, { from, to }: Range): Promise<ReadonlySet<number>> => {
   try {
@@ -46,7 +46,8 @@ export const takeNewEffects = async (sql: Sql, lease: Lease, { from, to }: Range
       order by i.effect_key`
     return NONE
   } catch (error) {
-    throw isDuplicateOf('effects_pkey', error) ? new KeyKnown('an effect key is known', { cause: error }) : error
+    // whatever the index is called; and where it is another one, that is seen when the batch is repeated
+    throw faultCode(error) === UNIQUE_VIOLATION ? new KeyKnown('an effect key is known', { cause: error }) : error
   }
 }
 

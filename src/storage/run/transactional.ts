@@ -33,12 +33,14 @@ export interface BatchAttempt {
 }
 
 /** What one transaction works on. */
-export interface Batch<Item extends BatchAttempt = BatchAttempt> {
+export interface BatchOf<Item extends BatchAttempt> {
   /** In the order of their ords. */
   items: readonly Item[]
   /** The window below which the cursor moves, and whose items these are; null for a batch of due retries. */
   range: Range | null
 }
+
+export type Batch = BatchOf<BatchAttempt>
 
 /** The window that a batch is as a whole, for the first time; null: its items are to be named one by one. */
 const windowOf = ({ items, range }: Batch): Range | null => (items.every(({ attempt }) => attempt === 1) ? range : null)
@@ -71,7 +73,7 @@ export const takeBatchEffects = async (sql: Sql, lease: Lease, batch: Batch): Pr
     with w as materialized (
       select ${lease.tenantId}::int as tenant_id, ${lease.operationId}::uuid as operation_id, ${from}::int as from_ord,
         ${to}::int as to_ord),
-    known as (
+    item as (
       select i.ord, i.effect_key, 1 as attempt from w, operation_items i
       where i.tenant_id = w.tenant_id and i.operation_id = w.operation_id and i.ord >= w.from_ord and i.ord < w.to_ord
       union all
@@ -84,7 +86,7 @@ export const takeBatchEffects = async (sql: Sql, lease: Lease, batch: Batch): Pr
         item_key, input_hash, item_state, send_by)
       select ${lease.tenantId}::int, effect_key, 'applied', 1, ${lease.operationId}::uuid, ${lease.shard}::int, ord, attempt,
         ${lease.epoch}::bigint, '', '', 'applied', now()
-      from (select distinct on (effect_key) ord, effect_key, attempt from known order by effect_key, ord) as first
+      from (select distinct on (effect_key) ord, effect_key, attempt from item order by effect_key, ord) as first
       on conflict (tenant_id, effect_key) do update set
         was = e.state, state = 'applied', send = e.send + 1, operation_id = excluded.operation_id, shard = excluded.shard,
         ord = excluded.ord, attempt = excluded.attempt, lease_epoch = excluded.lease_epoch, item_key = excluded.item_key,
@@ -94,7 +96,7 @@ export const takeBatchEffects = async (sql: Sql, lease: Lease, batch: Batch): Pr
       returning ord)
     -- as a rule all are won: what is lost is looked for only where their numbers differ
     select case when (select count(*) from won) < ${batch.items.length}::int then (
-      select string_agg(ord::text, ',') from known where ord not in (select ord from won)) end as lost`
+      select string_agg(ord::text, ',') from item where ord not in (select ord from won)) end as lost`
   return new Set(row?.lost?.split(',').map(Number))
 }
 
@@ -126,7 +128,7 @@ export const commitBatch = async (
     with w as materialized (
       select ${lease.tenantId}::int as tenant_id, ${lease.operationId}::uuid as operation_id, ${from}::int as from_ord,
         ${to}::int as to_ord),
-    known as materialized (
+    item as materialized (
       select i.ord, i.effect_key, i.item_key, i.input_hash, 1 as attempt from w, operation_items i
       where i.tenant_id = w.tenant_id and i.operation_id = w.operation_id and i.ord >= w.from_ord and i.ord < w.to_ord
       union all
@@ -135,17 +137,17 @@ export const commitBatch = async (
         select ord, effect_key, item_key, input_hash from operation_items
         where tenant_id = ${lease.tenantId} and operation_id = ${lease.operationId}::uuid and ord = s.ord offset 0) i),
     lost as materialized (
-      select k.ord, k.effect_key from known k join unnest(${ints([...lost])}::int[]) as l (ord) using (ord)),
+      select i.ord, i.effect_key from item i join unnest(${ints([...lost])}::int[]) as l (ord) using (ord)),
     u as materialized (
-      select k.*, coalesce(item, 'applied') as item,
+      select i.*, coalesce(r.item, 'applied') as item,
         -- as in converge: decided once, for all that derives from it
         case when class = 'transient' and fingerprint is not null and (
           select count(distinct d.operation_id) from dead_letters d
-          where d.tenant_id = ${lease.tenantId} and d.effect_key = k.effect_key and d.fingerprint = r.fingerprint
+          where d.tenant_id = ${lease.tenantId} and d.effect_key = i.effect_key and d.fingerprint = r.fingerprint
             and d.operation_id <> ${lease.operationId}::uuid) >= ${EXHAUSTED_RUNS_MAX - 1}::int
           then 'bug_suspected' else class end as class,
         reason_code, message, effect_ref, retry_ms, fingerprint
-      from known k left join unnest(
+      from item i left join unnest(
         ${ints(told.map((outcome) => outcome.ord))}::int[],
         ${texts(told.map((outcome) => outcome.item))}::text[],
         ${sparseTexts(told.map((outcome) => outcome.failureClass))}::text[],
@@ -170,7 +172,7 @@ export const commitBatch = async (
     withdrawn as (
       update effects e set state = 'absent', was = 'applied', item_state = 'failed', item_class = u.class
       from u where e.tenant_id = ${lease.tenantId} and e.effect_key = u.effect_key and u.item = 'failed'),
-    named as (
+    described as (
       update effects e set effect_ref = u.effect_ref, item_state = u.item
       from u where e.tenant_id = ${lease.tenantId} and e.effect_key = u.effect_key and u.item <> 'failed'
         and (u.effect_ref is not null or u.item <> 'applied')),
