@@ -7,14 +7,14 @@ import { startApi, startWorker } from '../harness/service.ts'
 import { median, ratiosOf } from '../harness/statistics.ts'
 
 const PROVIDER_MS = 50
-/** Shards of a worker, of the 16 that the type has. */
-const SHARDS = 8
+/** Shards of a worker, of the 8 that the type has. */
+const SHARDS = 4
 /** Calls that the new processes of a turn have made before the time is taken. */
 const WARMING = 6_000
 
 export const secondWorker: Bench = {
   id: 'B9',
-  load: '20,000 calls to a provider that answers in 50 ms, in 16 shards of 8 calls; a worker runs 8 shards',
+  load: '20,000 calls to a provider that answers in 50 ms, in 8 shards of 16 calls, the default; a worker runs 4 shards',
   async run({ quick, server, closers, say }) {
     const count = quick ? 1_000 : 20_000
     const provider = await startPart(closers, 'harness/provider.ts', { delayMs: PROVIDER_MS, keeps: false })

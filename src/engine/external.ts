@@ -2,7 +2,7 @@
  * Running a shard of an external type. Three steps an item, each committed before the next: the intent (claim), the call
  * (send), the outcome (converge). They overlap: while one window is sent the next is claimed, a whole one where there are so
  * many items. Outcomes are written in groups: as many as `concurrency`, or what there is when nothing else is under way, or when
- * the first of them has waited GROUP_MS. A commit for each would keep the next window waiting, which then claims as few.
+ * the first of them has waited its share (GROUP). A commit for each would keep the next window waiting, which then claims as few.
  *
  * The first window is read while the operation becomes `running`, and claimed once that has committed.
  *
@@ -43,8 +43,11 @@ const WAKE_MS = 1_000
 /** How often it is looked whether a lease that is too short for a call was renewed. */
 const LEASE_LOOK_MS = 100
 const REPORTS_MAX = 1_000
-/** An outcome waits so long for others that could share its commit. */
-const GROUP_MS = 2
+/**
+ * For how long an outcome waits for others that could share its commit: a share of what its call took, within bounds. It has been
+ * in doubt for as long as that call, so this adds little to what a crash leaves in doubt.
+ */
+const GROUP = { share: 0.1, minMs: 2, maxMs: 10 }
 
 export const runExternal = async (
   context: RunContext,
@@ -65,8 +68,8 @@ export const runExternal = async (
   const calls = openCalls(context, held, executor)
   const queue: ClaimedItem[] = []
   const answered: Report[] = []
-  /** When the first of `answered` came. */
-  let answeredAtMs = 0
+  /** Until when the first of `answered` waits. */
+  let groupEndsMs = 0
   let ahead: RunnableItem[] = []
   let cursor = lease.cursor
   let inTheAir = 0
@@ -220,8 +223,9 @@ export const runExternal = async (
       })
   }
 
-  const answer = (found: Report): void => {
-    if (answered.length === 0) answeredAtMs = performance.now()
+  const answer = (found: Report, tookMs = 0): void => {
+    if (answered.length === 0)
+      groupEndsMs = performance.now() + Math.min(GROUP.maxMs, Math.max(GROUP.minMs, tookMs * GROUP.share))
     answered.push(found)
   }
 
@@ -235,9 +239,11 @@ export const runExternal = async (
       return
     }
     inTheAir++
+    const sentAtMs = performance.now()
     calls
       .make(item)
-      .then(answer, (error: unknown) => {
+      .then((found) => answer(found, performance.now() - sentAtMs))
+      .catch((error: unknown) => {
         // an executor promises not to throw; if one does, the call may have happened
         log.error({ err: error, effect_key: item.effectKey }, 'an executor threw')
         answer(sentReport(type, item, { state: 'uncertain', reasonCode: 'EXECUTOR_ERROR' }))
@@ -269,7 +275,7 @@ export const runExternal = async (
   const groupWaitMs = (): number =>
     inTheAir === 0 || answered.length >= concurrency() || !held.mayGoOn
       ? 0
-      : Math.max(0, answeredAtMs + GROUP_MS - performance.now())
+      : Math.max(0, groupEndsMs - performance.now())
 
   for (;;) {
     while (queue.length > 0 && (inTheAir < concurrency() || !held.mayGoOn)) send(queue.shift() as ClaimedItem)

@@ -91,6 +91,32 @@ describe('sending and claiming overlap', () => {
     expect(run.claims[2]).toMatchObject({ from: 8, to: 12 })
   })
 
+  test.each([
+    [0, 2],
+    [19, 2],
+    [50, 5],
+    [90, 9],
+    [30_000, 10],
+  ])(
+    'the answer of a call that took %i ms waits %i ms for others; a group of all of them waits no longer',
+    async (tookMs, waitMs) => {
+      const run = startExternalRun({ toOrd: 4 }, { concurrency: 3, leaseMs: 120_000 })
+      await tick()
+      await tick(tookMs)
+      run.air[0]?.answer(APPLIED)
+      await tick(waitMs - 1)
+      run.air[1]?.answer(APPLIED)
+      await tick()
+      expect(run.written).toHaveLength(0)
+      await tick(1)
+      expect(run.written.map(({ length }) => length)).toEqual([2])
+      run.air[2]?.answer(APPLIED)
+      run.air[3]?.answer(APPLIED)
+      await tick()
+      expect(run.written.map(({ length }) => length)).toEqual([2, 2])
+    },
+  )
+
   test('while answers are written, they count as outstanding, and further answers wait for the next write', async () => {
     const run = startExternalRun({ toOrd: 12 }, { concurrency: 2 })
     await tick()
