@@ -29,6 +29,8 @@ export interface Operation {
   type: string
   status: string
   version: number
+  /** Why the service stopped it; null where nobody did, or a client. */
+  error: { code: string; detail: string } | null
   counts: Record<'total' | 'applied' | 'skipped' | 'failed' | 'uncertain' | 'unprocessed' | 'in_flight', number>
 }
 export interface Case {

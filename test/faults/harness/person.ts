@@ -1,9 +1,10 @@
 /**
- * The person of the reconciliation queue, with the log of the effect server as evidence. "Applied" may be said at any time;
+ * The person who looks after what the service leaves to people: the reconciliation queue, with the log of the effect server as
+ * evidence, and operations that a stop condition paused. "Applied" may be said at any time;
  * "not applied" only while nothing is being sent, nobody is frozen and the log has stopped growing: read earlier it is wrong
  * evidence, and nothing can protect from that.
  */
-import type { Case, Client } from './client.ts'
+import type { Case, Client, Operation } from './client.ts'
 import type { Stack } from './stack.ts'
 
 export interface Closed {
@@ -42,4 +43,16 @@ export const closeCases = async (
     await Promise.all(cases.slice(from, from + AT_ONCE).map(close))
   }
   return closed
+}
+
+/**
+ * Resumes what a stop condition paused, as the blows of a test look like an outage to it. It may trip again: a person tries
+ * again then. What a client paused stays so.
+ */
+export const resumeStopped = async (client: Client, operations: readonly Operation[]): Promise<void> => {
+  const stopped = operations.filter(({ status, error }) => status === 'paused' && error?.code === 'stop-condition')
+  for (const { id } of stopped) {
+    const { status } = await client.act('resume', id)
+    if (status >= 300 && status !== 409) throw new Error(`resuming ${id} answered ${status}`)
+  }
 }

@@ -1,13 +1,16 @@
 /** Phase two: nothing is broken any more, and everything has to come to its end. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Client, isFinal, type Operation } from './client.ts'
-import { closeCases } from './person.ts'
+import { closeCases, resumeStopped } from './person.ts'
 import { type Stack, settleMs } from './stack.ts'
 
 const POLL_MS = 100
 
 export interface SettleOptions {
-  /** Closes what nobody can be asked about with the effect log as evidence, as a person would. Default: false. */
+  /**
+   * Closes what nobody can be asked about with the effect log as evidence, and resumes what a stop condition paused, as a
+   * person would. Default: false.
+   */
   person?: boolean
   withinMs?: number
   /** Statuses that are an end for this test besides the final ones. */
@@ -36,7 +39,7 @@ export const settle = async (
     if (performance.now() > until) {
       const open = operations.filter((operation) => !isFinal(operation))
       throw new Error(
-        `I8: after ${withinMs} ms: ${JSON.stringify(open.map(({ id, status, counts }) => ({ id, status, counts })))}`,
+        `I8: after ${withinMs} ms: ${JSON.stringify(open.map(({ id, status, error, counts }) => ({ id, status, error, counts })))}`,
       )
     }
     if (
@@ -45,6 +48,7 @@ export const settle = async (
       ![...stack.workers, ...stack.apis].some((slot) => slot.member.isFrozen)
     ) {
       await closeCases(stack, client, ids, { absentToo: true })
+      await resumeStopped(client, operations)
     }
     await sleep(POLL_MS)
   }
